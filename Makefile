@@ -1,0 +1,152 @@
+# Headroom - the only build file. `make help` lists the targets.
+#
+# Sources are found by folder: kernels/ engine/ harness/ make one static library each and the program; a file named
+# *_avx2.c or *_avx512.c is compiled for that ISA (chosen at run time); every tests/test_*.c is a test program,
+# tests/fuzz/fuzz_*.c a fuzz target. BUILD=folder builds elsewhere, SAN=address,undefined with sanitizers.
+
+BUILD   ?= build
+PREFIX  ?= /usr/local
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+SAN     ?=
+OPT     ?= -O2
+CUDA    ?= /usr/local/cuda
+
+ARCH    := $(shell uname -m)
+WARN    := -Wall -Wextra -Wshadow -Werror
+CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP
+CFLAGS  += -std=c17 $(OPT) -g -fno-math-errno -ffp-contract=off -fno-omit-frame-pointer -pthread $(WARN)
+LDLIBS  += -lsqlite3 -ljansson -lpcre2-8 -lhwloc -ldl -lm -lpthread
+ifneq ($(SAN),)
+CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all
+LDFLAGS += -fsanitize=$(SAN)
+endif
+ifneq ($(wildcard $(CUDA)/include/nvtx3/nvToolsExt.h),)
+CPPFLAGS += -DHR_HAVE_NVTX -isystem $(CUDA)/include
+endif
+
+ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
+
+find_c = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c)))
+KERNELS_SRC := $(call find_c,kernels)
+ENGINE_SRC  := $(call find_c,engine)
+HARNESS_SRC := $(filter-out harness/main.c,$(call find_c,harness))
+ifneq ($(ARCH),x86_64)
+KERNELS_SRC := $(filter-out %_avx2.c %_avx512.c,$(KERNELS_SRC))
+HARNESS_SRC := $(filter-out %_avx2.c %_avx512.c,$(HARNESS_SRC))
+endif
+TEST_SRC := $(wildcard tests/test_*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+ALL_C    := $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(TEST_SRC) $(FUZZ_SRC)
+
+obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+LIBS  := $(BUILD)/libharness.a $(BUILD)/libengine.a $(BUILD)/libkernels.a
+TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
+FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+
+.DEFAULT_GOAL := all
+.PHONY: all demo test unit asan ubsan tsan fuzz-smoke format format-check tidy includes headers check-all install clean help \
+        deps deps-test deps-check FORCE
+.DELETE_ON_ERROR:
+
+all: deps ## build the program (build/headroom), installing what the build lacks
+	@$(MAKE) --no-print-directory $(BUILD)/headroom
+
+$(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC))
+$(BUILD)/libengine.a: $(call obj,$(ENGINE_SRC))
+$(BUILD)/libharness.a: $(call obj,$(HARNESS_SRC))
+$(LIBS):
+	@rm -f $@
+	ar rcs $@ $(filter %.o,$^)
+
+# The commit goes into one generated header, rewritten only when it changes.
+$(BUILD)/hr_commit.h: FORCE
+	@mkdir -p $(BUILD); { printf '#define HR_COMMIT "%s"\n' "$$(git describe --always --dirty --abbrev=9 --exclude '*' 2>/dev/null || echo unknown)"; \
+	  printf '#define HR_BUILD_NUMBER %s\n' "$$(git rev-list --count HEAD 2>/dev/null || echo 0)"; } > $@.new; \
+	  cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+$(BUILD)/obj/harness/version.o: $(BUILD)/hr_commit.h
+$(BUILD)/obj/harness/version.o: CPPFLAGS += -I$(BUILD)
+$(BUILD)/obj/harness/store/%.o: results/schema.sql
+
+# A change of flags or tools rebuilds all; so does a new or removed source, through the archives.
+FLAGS_NOW := $(CC) $(CFLAGS) $(CPPFLAGS) $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC)
+$(BUILD)/flags: FORCE
+	@mkdir -p $(BUILD); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
+
+$(BUILD)/obj/%_avx2.o: CFLAGS += $(ISA_avx2)
+$(BUILD)/obj/%_avx512.o: CFLAGS += $(ISA_avx512)
+$(BUILD)/obj/kernels/%.o: CFLAGS += -O3
+$(BUILD)/obj/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIBS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+
+-include $(patsubst %.o,%.d,$(call obj,$(ALL_C)))
+
+deps:
+	@.ci/deps.sh build
+deps-test:
+	@.ci/deps.sh build test
+
+demo: all ## measure this machine for about two minutes and write a report
+	@.ci/deps.sh demo
+	@tests/demo.sh $(BUILD)/headroom
+
+test: deps-test ## build and run every test; the last line is "N passed, M failed"
+	@$(MAKE) --no-print-directory unit
+unit: $(BUILD)/headroom $(TESTS)
+	@tests/run_tests.sh $(BUILD)
+
+asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	@$(MAKE) --no-print-directory unit BUILD=build-asan SAN=address,undefined OPT=-O1
+ubsan: deps-test ## the tests under UndefinedBehaviorSanitizer alone
+	@$(MAKE) --no-print-directory unit BUILD=build-ubsan SAN=undefined OPT=-O1
+tsan: deps-test ## the tests under ThreadSanitizer
+	@$(MAKE) --no-print-directory unit BUILD=build-tsan SAN=thread OPT=-O1
+
+fuzz-smoke: ## every fuzz target for a short while from its seed corpus (FUZZ_SECONDS=20)
+	@.ci/deps.sh build fuzz
+	@$(MAKE) --no-print-directory fuzz-run BUILD=build-fuzz CC=clang SAN=address,undefined,fuzzer-no-link OPT=-O1
+.PHONY: fuzz-run
+fuzz-run: $(FUZZ)
+	@tests/fuzz/run_fuzz.sh $(BUILD) $(or $(FUZZ_SECONDS),20)
+$(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBS)
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
+
+SOURCES_ALL := $(sort $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null))
+format: ## rewrite the sources in the project's format
+	@.ci/deps.sh lint
+	@clang-format -i $(SOURCES_ALL)
+format-check: includes headers ## format, direction of includes, headers that compile alone
+	@.ci/deps.sh lint
+	@clang-format --dry-run -Werror $(SOURCES_ALL) && echo "format: ok"
+includes: ## fails when an include goes upward
+	@tests/check_includes.sh
+headers: deps ## every header compiles alone
+	@for h in $(filter %.h,$(SOURCES_ALL)); do $(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) -fsyntax-only -x c $$h || exit 1; done; echo "headers: ok"
+tidy: ## clang-tidy on all sources
+	@.ci/deps.sh build lint
+	@clang-tidy --quiet $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c -- $(filter-out -MMD -MP,$(CPPFLAGS)) -I$(BUILD) -std=c17 $(ISA_avx512)
+
+check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, fuzz-smoke
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory format-check tidy asan ubsan tsan fuzz-smoke
+	@echo "check-all: ok"
+
+install: all ## install the program under PREFIX (default /usr/local)
+	install -D -m 755 $(BUILD)/headroom $(DESTDIR)$(PREFIX)/bin/headroom
+
+clean: ## remove what was built
+	rm -rf build build-asan build-ubsan build-tsan build-fuzz
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16

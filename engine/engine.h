@@ -1,0 +1,187 @@
+/* engine.h - all that the harness and bench see of the engine: models, sessions, steps, text, and the record of ops.
+ *
+ * A model is weights and a tokenizer; an engine is a model opened with a configuration (threads, KV, batch sizes), with
+ * its run state in one arena sized at open: prefill and decode allocate nothing. Sequences are numbered 0..max_seqs-1.
+ */
+#ifndef HR_ENGINE_H
+#define HR_ENGINE_H
+
+#include "kernels/table.h"
+#include <jansson.h>
+
+/* ---- models -------------------------------------------------------------------------------------------------------
+ */
+
+/* --quant: what the matrices become at load. NATIVE keeps the file's types (a synthetic model: bf16). Vectors are f32.
+ */
+typedef enum hr_quant {
+    HR_QUANT_NATIVE,
+    HR_QUANT_F32,
+    HR_QUANT_BF16,
+    HR_QUANT_F16,
+    HR_QUANT_INT8,
+    HR_QUANT_INT4,
+    HR_QUANT_COUNT
+} hr_quant;
+const char *hr_quant_name(hr_quant quant);
+hr_status hr_quant_parse(const char *name, hr_quant *out);
+
+typedef struct hr_model_info {
+    char name[128];     /* general.name, or the synth name */
+    char filename[512]; /* path as given, or "synth:..." as given */
+    char arch[32];      /* "llama" */
+    char type[64];      /* as llama-bench says it: "llama 1B Q8_0", "llama 135M Q4_1" */
+    char hash[33];      /* hex fingerprint of header, shapes and a sample of the data (synthetic: of the spec) */
+    uint64_t n_params, file_bytes; /* file_bytes: of tensors; synthetic: what native weights take */
+    uint32_t n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, vocab, ctx;
+    bool tied; /* the head is the embedding table */
+    bool synthetic;
+    uint64_t weight_bytes; /* memory of all weights at the chosen quant (mapped or anonymous) */
+    uint64_t anon_bytes;   /* of these, what is anonymous memory */
+} hr_model_info;
+
+typedef struct hr_model hr_model;
+typedef struct hr_load_options {
+    hr_quant quant;
+    unsigned threads;                              /* for synthesis and conversion; 0: all allowed CPUs */
+    void (*progress)(double share, void *context); /* NULL, or called from the loading thread now and then, 0..1 */
+    void *context;
+} hr_load_options;
+
+/* spec: a GGUF file or synth:NAME[:key=value...]. Everything is checked before weights are read: bad input is
+ * ERR_INPUT or ERR_UNSUPPORTED with file and field in the message; a model that does not fit in memory ERR_MEMORY with
+ * both figures, before loading. */
+hr_status hr_model_load(const char *spec, const hr_load_options *options, hr_model **out);
+void hr_model_destroy(hr_model *model);
+const hr_model_info *hr_model_get_info(const hr_model *model);
+/* As hr_model_load would, without weights: shape, bytes at `quant`, all checks of the header. Fast. */
+hr_status hr_model_peek(const char *spec, hr_quant quant, hr_model_info *out);
+/* The object that `inspect` prints: architecture, shape, tensors by type, tokenizer, bytes, "unsupported": [reasons].
+ * ERR_INPUT only for a broken file. *out is a new reference. */
+hr_status hr_model_inspect(const char *spec, json_t **out);
+/* The synthetic shapes as `models` prints them: [{name, params, bytes, layers, dim, ..., source}]. New reference. */
+json_t *hr_model_shapes(void);
+/* Known shape names, NULL-ended, for spelling advice. */
+const char *const *hr_model_shape_names(void);
+
+/* ---- text ----------------------------------------------------------------------------------------------------------
+ */
+
+typedef struct hr_tokenizer hr_tokenizer;
+/* Borrowed from the model; NULL for a model without text. */
+const hr_tokenizer *hr_model_tokenizer(const hr_model *model);
+/* Tokenizer alone, without loading weights; caller destroys it. */
+hr_status hr_tokenizer_open(const char *spec, hr_tokenizer **out);
+void hr_tokenizer_destroy(hr_tokenizer *tokenizer);
+/* Token ids of n bytes of text; *ids is hr_malloc'ed (hr_free it). Invalid UTF-8 is kept byte by byte. add_bos: begin-
+ * of-text where the model says so. parse_special: special tokens written in the text become one token. */
+hr_status hr_tokenize(const hr_tokenizer *tokenizer, const char *text, size_t n, bool add_bos, bool parse_special,
+                      int32_t **ids, size_t *n_ids);
+bool hr_tokenizer_adds_bos(const hr_tokenizer *tokenizer);
+int32_t hr_tokenizer_bos(const hr_tokenizer *tokenizer);             /* -1: none */
+bool hr_tokenizer_is_end(const hr_tokenizer *tokenizer, int32_t id); /* end of generation */
+
+/* Streaming detokenization: feeds one token, returns the bytes that are complete characters now (possibly none; valid
+ * until the next call). hr_detok_flush returns what is left, incomplete bytes as U+FFFD. */
+typedef struct hr_detok hr_detok;
+hr_status hr_detok_create(const hr_tokenizer *tokenizer, bool show_special, hr_detok **out);
+void hr_detok_destroy(hr_detok *detok);
+const char *hr_detok_feed(hr_detok *detok, int32_t id, size_t *n);
+const char *hr_detok_flush(hr_detok *detok, size_t *n);
+
+/* ---- engine
+ * ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct hr_engine_config {
+    unsigned threads; /* 0: physical cores allowed */
+    hr_isa isa;
+    int act; /* hr_act, or -1: auto (cli.md) */
+    hr_kv_layout kv_layout;
+    uint32_t page_size; /* paged only; 0: 16 */
+    hr_dtype k_type, v_type;
+    uint32_t max_seqs; /* sequences that may live at once */
+    uint32_t ctx;      /* positions each may hold */
+    uint32_t ubatch;   /* tokens of one forward pass at most (prefill micro-batch; decode: max_seqs) */
+    uint32_t batch;    /* -b: prefill is cut into batches of this many, each into micro-batches of ubatch */
+    bool flash;        /* -fa */
+    bool pin;          /* pin threads to CPUs */
+} hr_engine_config;
+/* The defaults of cli.md. */
+hr_engine_config hr_engine_config_default(void);
+
+typedef struct hr_engine hr_engine;
+/* The model must outlive the engine. ERR_UNSUPPORTED for pairs that are not legal, ERR_MEMORY with the figures. */
+hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out);
+void hr_engine_destroy(hr_engine *engine);
+/* Bytes that create would map for run state and KV. */
+hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *config, uint64_t *arena_bytes,
+                         uint64_t *kv_bytes);
+
+typedef struct hr_engine_facts {
+    hr_act act; /* resolved */
+    hr_isa isa; /* resolved */
+    unsigned threads;
+    uint64_t arena_bytes, kv_bytes;             /* mapped */
+    uint64_t kv_bytes_needed, kv_bytes_touched; /* rows held by live sequences; the 4 KiB pages or lines they lie on */
+    bool huge_pages; /* huge pages were obtained for KV or arena (AnonHugePages of the process grew) */
+    bool pinned;
+} hr_engine_facts;
+hr_engine_facts hr_engine_get_facts(const hr_engine *engine);
+
+/* Appends n tokens to sequence seq. Logits of the last one are computed when want_logits. ERR_INPUT for a token outside
+ * the vocabulary or a full context; then nothing has changed. */
+hr_status hr_engine_prefill(hr_engine *engine, uint32_t seq, const int32_t *tokens, size_t n, bool want_logits);
+/* One step: one token for each of n different sequences, one forward pass; logits of all (row i for seqs[i]). */
+hr_status hr_engine_decode(hr_engine *engine, const uint32_t *seqs, const int32_t *tokens, size_t n);
+/* Logits of all n tokens of a prompt in rows of vocab floats, into out [n][vocab] (perplexity; in micro-batches). */
+hr_status hr_engine_prefill_all(hr_engine *engine, uint32_t seq, const int32_t *tokens, size_t n, float *out);
+/* Row i of the last step's logits [vocab]; valid until the next step. */
+const float *hr_engine_logits(const hr_engine *engine, size_t i);
+uint32_t hr_engine_seq_len(const hr_engine *engine, uint32_t seq);
+/* Cuts the sequence back to len positions (0: empty); pages that fall free are returned. */
+void hr_engine_seq_cut(hr_engine *engine, uint32_t seq, uint32_t len);
+
+typedef struct hr_sampling {
+    float temperature;  /* 0: argmax, lowest id of equals */
+    int top_k;          /* 0: off */
+    float top_p, min_p; /* 1 and 0: off */
+} hr_sampling;
+/* A token from row i of the logits. *rng is the state of the generator (any seed is legal, 0 too). Counted as op
+ * `sample`. Order: top-k, softmax with temperature, top-p, min-p, draw. */
+int32_t hr_engine_sample(hr_engine *engine, size_t i, const hr_sampling *how, uint64_t *rng);
+
+/* ---- work and records
+ * -------------------------------------------------------------------------------------------------- */
+
+typedef enum hr_phase { HR_PHASE_PREFILL, HR_PHASE_DECODE, HR_PHASE_COUNT } hr_phase;
+extern const char *const hr_phase_names[HR_PHASE_COUNT]; /* "prefill", "decode" */
+
+typedef struct hr_step_work {
+    uint64_t bytes_weights, bytes_kv_read, bytes_kv_write;
+    uint64_t flops[HR_UNIT_COUNT];
+} hr_step_work;
+/* Work of a decode step of n sequences of `context` tokens each before the step (may be fractional: a mean). */
+hr_step_work hr_engine_decode_work(const hr_engine *engine, size_t n, double context);
+/* Work of a prefill of n tokens after `depth` tokens, in the engine's batches and micro-batches, head at the last. */
+hr_step_work hr_engine_prefill_work(const hr_engine *engine, size_t n, size_t depth);
+/* {op class: kernel name} of a phase as the engine would run it with n tokens a pass. New reference. */
+json_t *hr_engine_kernels(const hr_engine *engine, hr_phase phase, size_t n);
+
+/* One op as it ran. */
+typedef struct hr_op_record {
+    hr_phase phase;
+    hr_op op;
+    int16_t layer;      /* -1: outside the layers */
+    const char *kernel; /* static text */
+    uint32_t tokens;
+    uint64_t start_ns, end_ns; /* hr_now_ns */
+    uint64_t bytes, flops;
+    hr_unit unit;
+} hr_op_record;
+/* The in-process recorder: space for `capacity` ops, made before the timed region; 0 turns it off. */
+hr_status hr_engine_record(hr_engine *engine, size_t capacity);
+void hr_engine_record_reset(hr_engine *engine);
+/* Records since the last reset; *lost counts ops for which there was no space. */
+const hr_op_record *hr_engine_records(const hr_engine *engine, size_t *n, size_t *lost);
+
+#endif

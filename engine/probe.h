@@ -1,0 +1,40 @@
+/* probe.h - the one point that every op of the engine passes: {phase, layer, op, kernel, tokens, bytes, flops}.
+ *
+ * Sinks: none (one predictable branch), the in-process recorder, NVTX ranges (when built with the headers and a tool is
+ * attached), and HEADROOM_PLANT, which makes an op slower on purpose. Not thread-safe: only the thread that calls the
+ * engine passes here. */
+#ifndef HR_PROBE_H
+#define HR_PROBE_H
+
+#include "engine/engine.h"
+
+typedef struct hr_probe {
+    bool on; /* any sink wants events */
+    hr_op_record *records;
+    size_t capacity, n, lost;
+    bool nvtx;
+    double plant[HR_OP_COUNT]; /* share of the op's own time to spin after it */
+    hr_phase phase;            /* of the pass that runs now */
+    uint32_t tokens;
+    hr_op_record current;
+} hr_probe;
+
+/* Reads HEADROOM_PLANT (ERR_USAGE with the legal names when it is malformed; said on no stream here). */
+hr_status hr_probe_init(hr_probe *probe);
+hr_status hr_probe_record(hr_probe *probe, size_t capacity);
+void hr_probe_fini(hr_probe *probe);
+
+void hr_probe_enter_(hr_probe *probe, hr_op op, int layer, const char *kernel, hr_work work);
+void hr_probe_leave_(hr_probe *probe);
+
+static inline void hr_probe_enter(hr_probe *p, hr_op op, int layer, const char *kernel, hr_work work) {
+    if (__builtin_expect(p->on, 0)) hr_probe_enter_(p, op, layer, kernel, work);
+}
+static inline void hr_probe_leave(hr_probe *p) {
+    if (__builtin_expect(p->on, 0)) hr_probe_leave_(p);
+}
+/* NVTX ranges around a pass and a layer; nothing else. */
+void hr_probe_pass_begin(hr_probe *probe, hr_phase phase, uint32_t tokens);
+void hr_probe_pass_end(hr_probe *probe);
+
+#endif

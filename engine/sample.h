@@ -1,0 +1,21 @@
+/* sample.h - a token from logits. Pure functions over caller's memory. */
+#ifndef HR_SAMPLE_H
+#define HR_SAMPLE_H
+
+#include "engine/engine.h"
+
+/* Largest logit, lowest id of equals; NaN never wins (all NaN: 0). */
+int32_t hr_argmax(const float *logits, size_t n);
+/* scratch: [n] hr_candidate. */
+typedef struct hr_candidate {
+    float logit;
+    int32_t id;
+} hr_candidate;
+int32_t hr_sample(const float *logits, size_t n, const hr_sampling *how, uint64_t *rng, hr_candidate *scratch);
+/* The k largest, best first (ties: lower id first), into out[k]; returns how many (k or n). */
+size_t hr_top_k(const float *logits, size_t n, size_t k, hr_candidate *out);
+double hr_logsumexp(const float *logits, size_t n);
+/* splitmix64: the next 64 random bits. */
+uint64_t hr_random(uint64_t *state);
+
+#endif

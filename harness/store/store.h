@@ -1,0 +1,45 @@
+/* store.h - the SQLite store: runs, machines, cells, samples, ops, roofs. Schema: results/schema.sql.
+ *
+ * A cell is committed, with its samples and ops, in one transaction before its line is printed. WAL, so that a reader
+ * never blocks a sweep. An error says in one line what to do and loses no finished cell. */
+#ifndef HR_STORE_H
+#define HR_STORE_H
+
+#include "kernels/base/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+
+typedef struct hr_store hr_store;
+
+/* write: creates folders and the file when missing. A foreign file is ERR_INPUT and stays untouched; another schema
+ * version is ERR_INPUT with both versions; read-only folder, locked or full disk ERR_IO. */
+hr_status hr_store_open(const char *path, bool write, hr_store **out);
+void hr_store_close(hr_store *store);
+
+/* run: {command, args: {...}, build_commit, compiler, started, tags, manifest} ; machine: hr_machine_json. *run_id is a
+ * new hex id (hr_free it). */
+hr_status hr_store_begin_run(hr_store *store, const json_t *run, const json_t *machine, char **run_id);
+hr_status hr_store_end_run(hr_store *store, const char *run_id, int exit_code);
+/* cell: keys of cell_keys.h (its run_id is set here). samples: [{"ns": n, "flags": text|null}]; ops: [{phase, layer,
+ * op, kernel, n, median_ns, bytes, flops}]; both may be NULL. A cell of the same id in the run is replaced. */
+hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *cell, const json_t *samples,
+                            const json_t *ops);
+/* roof: the object of `roof --json`, kept per machine class and run. */
+hr_status hr_store_put_roof(hr_store *store, const char *run_id, const json_t *roof);
+
+/* Runs in order of insertion, oldest first: [{run_id, started, command, args, build_commit, machine_class, n_cells,
+ * n_ok, exit_code, manifest}]. */
+hr_status hr_store_runs(hr_store *store, json_t **out);
+/* RUN: an id, an unambiguous prefix, `last`, `last~k`. ERR_INPUT with advice. *run_id is hr_malloc'ed. */
+hr_status hr_store_resolve_run(hr_store *store, const char *text, char **run_id);
+/* CELL: ID[@RUN], `last`, `last~k`; *cell_id and *run_id are hr_malloc'ed. */
+hr_status hr_store_resolve_cell(hr_store *store, const char *text, char **cell_id, char **run_id);
+/* Cells of a run in order of insertion, as they were put, samples_ns included. */
+hr_status hr_store_cells(hr_store *store, const char *run_id, json_t **out);
+hr_status hr_store_cell(hr_store *store, const char *cell_id, const char *run_id, json_t **out);
+hr_status hr_store_ops(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
+/* Roofs of a run (run_id NULL: the newest of the machine class of the newest run): [{...}]. */
+hr_status hr_store_roofs(hr_store *store, const char *run_id, json_t **out);
+hr_status hr_store_machine(hr_store *store, const char *run_id, json_t **out);
+
+#endif

@@ -1,0 +1,16 @@
+#!/bin/sh
+# Fails when an include goes upward: kernels <- engine <- harness, kernels <- bench; the harness and bench see the engine
+# only through engine/engine.h (bench also its other public headers: pool.h).
+cd "$(dirname "$0")/.." || exit 2
+bad=0
+check() { # check FOLDER ALLOWED-REGEX
+  [ -d "$1" ] || return 0
+  found=$(grep -rnE '^ *# *include *"' "$1" --include='*.c' --include='*.h' --include='*.cu' --include='*.cc' | grep -vE "include *\"($2)" )
+  [ -z "$found" ] || { echo "$found" | sed "s|\$|   <- not allowed in $1/|"; bad=1; }
+}
+check kernels 'kernels/'
+check engine '(kernels|engine)/'
+check harness '(kernels/(base/|table\.h)|engine/engine\.h|harness/|hr_commit\.h)'
+check bench '(kernels/|engine/(engine|pool)\.h|bench/)'
+[ $bad = 0 ] && echo "includes: ok"
+exit $bad
