@@ -26,11 +26,12 @@ typedef struct hr_opt {
     const char *alias; /* "-ctk", or NULL; a second alias after a space: "-npl --batch" */
     const char *group; /* heading in --help: "Axes", "Output", ... */
     hr_opt_kind kind;
-    double min, max;
-    const char *const *choices; /* NULL-ended; for WORD and WORDS */
+    double min, max;            /* of numbers, both 0: no limit; TEXT: min bytes */
+    const char *const *choices; /* NULL-ended; for WORD and WORDS; INT and INTS: the only legal numbers */
     const char *fallback;       /* default as typed, NULL: none */
     const char *metavar;        /* "N", "FILE" */
     const char *help;           /* one sentence without a full stop */
+    const char *advice;         /* added to the line that refuses a value; NULL: none */
 } hr_opt;
 
 typedef struct hr_args hr_args;
@@ -46,7 +47,9 @@ typedef struct hr_command {
     int (*run)(const hr_args *args); /* the exit code */
 } hr_command;
 
-/* ERR_USAGE with one line of advice. argv[0] is the first word after the subcommand. */
+/* ERR_USAGE with one line of advice. argv[0] is the first word after the subcommand. A value is the next word, or what
+ * follows '='. `--help` and `-h` end the parse: hr_args_flag(args, "--help"). After `--` all is positional. Functions
+ * that take a name also take an alias. A single-valued flag given twice: the last counts. */
 hr_status hr_args_parse(const hr_command *command, int argc, char **argv, hr_args **out);
 void hr_args_destroy(hr_args *args);
 void hr_command_help(const hr_command *command); /* to stdout */

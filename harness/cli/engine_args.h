@@ -1,0 +1,17 @@
+/* engine_args.h - the single-valued engine axes as a configuration, for every command that opens one engine. */
+#ifndef HR_ENGINE_ARGS_H
+#define HR_ENGINE_ARGS_H
+
+#include "harness/cli/options.h"
+
+typedef struct hr_engine_args {
+    const char *spec; /* -m */
+    hr_quant quant;
+    unsigned threads;        /* resolved */
+    hr_engine_config config; /* max_seqs 1; ctx is the caller's to set */
+} hr_engine_args;
+
+/* Reads HR_OPTS_AXES and -m. ERR_USAGE for pairs that are not legal, ERR_UNSUPPORTED for what this machine lacks. */
+hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out);
+
+#endif

@@ -1,0 +1,13 @@
+/* interrupt.h - Ctrl-C and SIGTERM as a flag that loops ask for; a second signal ends the process with 130. */
+#ifndef HR_INTERRUPT_H
+#define HR_INTERRUPT_H
+
+#include <stdbool.h>
+
+enum { HR_EXIT_INTERRUPTED = 130 };
+
+/* From here on SIGINT and SIGTERM set the flag (blocking calls return EINTR). Only for commands that ask for it. */
+void hr_interrupt_install(void);
+bool hr_interrupted(void);
+
+#endif

@@ -1,0 +1,151 @@
+#include "harness/cli/option_groups.h"
+
+#include "harness/formats/formats.h"
+
+/* Largest number of positions, tokens or sequences that a flag takes: far above any model, so that products with
+ * layers and bytes stay in 64 bits. */
+enum { MOST = 1 << 20 };
+
+static const char *const quants[] = {"native", "f32", "bf16", "f16", "int8", "int4", NULL};
+static const char *const acts[] = {"auto", "f32", "bf16", "int8", NULL};
+static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
+static const char *const layouts[] = {"head",   "contiguous", "token",    "block", "paged",
+                                      "zorder", "zorder-h",   "shuffled", NULL};
+static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "128", "256", NULL};
+static const char *const allocators[] = {"per-request", "paged", NULL};
+static const char *const zero_one[] = {"0", "1", NULL};
+static const char *const zero[] = {"0", NULL};
+static const char *const none[] = {"none", NULL};
+static const char *const native[] = {"native", NULL};
+static const char *const cpu[] = {"cpu", NULL};
+static const char *const isas[] = {"auto", "generic", "avx2", "avx512", NULL};
+static const char *const formats[] = {"table", "md", "csv", "json", "jsonl", "sql", NULL};
+
+#define SWEPT "Axes (comma lists; numbers also as ranges a-b+step, a-b*mult)"
+#define FIXED "Engine"
+
+/* One text, two rows: NAME takes one value, NAME_list a list. */
+#define NUMBER_LIST(id, group_, ...) \
+    const hr_opt hr_opt_##id##_list = {.group = (group_), .kind = HR_OPT_INTS, __VA_ARGS__}
+#define NUMBER(id, ...)                                                           \
+    const hr_opt hr_opt_##id = {.group = FIXED, .kind = HR_OPT_INT, __VA_ARGS__}; \
+    NUMBER_LIST(id, SWEPT, __VA_ARGS__)
+#define WORD(id, ...)                                                              \
+    const hr_opt hr_opt_##id = {.group = FIXED, .kind = HR_OPT_WORD, __VA_ARGS__}; \
+    const hr_opt hr_opt_##id##_list = {.group = SWEPT, .kind = HR_OPT_WORDS, __VA_ARGS__}
+
+#define MODEL_ROW                                                   \
+    .name = "--model", .alias = "-m", .min = 1, .metavar = "MODEL", \
+    .help = "a GGUF file, or synth:NAME[:key=value...] (random weights; `headroom models` lists names)"
+const hr_opt hr_opt_model = {MODEL_ROW, .group = "Model", .kind = HR_OPT_TEXT};
+const hr_opt hr_opt_model_list = {MODEL_ROW, .group = "Model", .kind = HR_OPT_TEXTS, .fallback = "synth:smollm2-135m"};
+
+NUMBER_LIST(n_prompt, "What is measured", .name = "--n-prompt", .alias = "-p", .max = MOST, .fallback = "512",
+            .metavar = "N", .help = "prefill of N tokens, row pp512; 0 leaves these rows out");
+NUMBER_LIST(n_gen, "What is measured", .name = "--n-gen", .alias = "-n", .max = MOST, .fallback = "128", .metavar = "N",
+            .help = "decode of N tokens, row tg128; 0 leaves these rows out");
+const hr_opt hr_opt_pg = {.name = "-pg",
+                          .group = "What is measured",
+                          .kind = HR_OPT_PAIRS,
+                          .min = 1,
+                          .max = MOST,
+                          .metavar = "P,N",
+                          .help = "prefill of P then decode of N tokens as one rate, row pp512+tg128; repeatable"};
+#define ISL_ROW                                             \
+    .name = "--isl", .min = 1, .max = MOST, .metavar = "N", \
+    .help = "whole requests with a prompt of N tokens: TTFT, TPOT, ITL, E2E"
+#define OSL_ROW .name = "--osl", .min = 1, .max = MOST, .metavar = "N", .help = "output tokens of those requests"
+const hr_opt hr_opt_isl = {ISL_ROW, .group = "What is measured", .kind = HR_OPT_INT};
+const hr_opt hr_opt_osl = {OSL_ROW, .group = "What is measured", .kind = HR_OPT_INT};
+const hr_opt hr_opt_isl_list = {ISL_ROW, .group = "What is measured", .kind = HR_OPT_INTS};
+const hr_opt hr_opt_osl_list = {OSL_ROW, .group = "What is measured", .kind = HR_OPT_INTS};
+NUMBER_LIST(depth, SWEPT, .name = "--n-depth", .alias = "-d", .max = MOST, .fallback = "0", .metavar = "N",
+            .help = "tokens already in the context of pp, tg and pg rows, `tg128 @ d4096`");
+NUMBER_LIST(seqs, SWEPT, .name = "--seqs", .alias = "-npl", .min = 1, .max = 4096, .fallback = "1", .metavar = "N",
+            .help = "sequences decoded together");
+
+NUMBER(batch, .name = "--batch-size", .alias = "-b", .min = 1, .max = MOST, .fallback = "2048", .metavar = "N",
+       .help = "tokens of a prefill batch");
+NUMBER(ubatch, .name = "--ubatch-size", .alias = "-ub", .min = 1, .max = 65536, .fallback = "512", .metavar = "N",
+       .help = "tokens of one prefill pass");
+WORD(quant, .name = "--quant", .choices = quants, .fallback = "native", .metavar = "TYPE",
+     .help = "what the weight matrices become at load; native keeps the file's types");
+WORD(act, .name = "--act", .choices = acts, .fallback = "auto", .metavar = "TYPE",
+     .help = "activations in matrix products; auto follows the weights");
+WORD(type_k, .name = "--cache-type-k", .alias = "-ctk", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
+     .help = "type of K in the cache");
+WORD(type_v, .name = "--cache-type-v", .alias = "-ctv", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
+     .help = "type of V in the cache");
+WORD(kv_layout, .name = "--kv-layout", .choices = layouts, .fallback = "head", .metavar = "LAYOUT",
+     .help = "how the KV cache lies in memory; contiguous is head");
+NUMBER(page_size, .name = "--page-size", .choices = page_sizes, .min = 1, .max = 256, .fallback = "16", .metavar = "N",
+       .help = "tokens a page of the paged layout");
+WORD(kv_alloc, .name = "--kv-alloc", .choices = allocators, .metavar = "ALLOC",
+     .help =
+         "who hands out KV memory: paged for the paged layout, per-request for the others (default: what the layout "
+         "needs)");
+NUMBER(flash, .name = "--flash-attn", .alias = "-fa", .choices = zero_one, .max = 1, .fallback = "1", .metavar = "0|1",
+       .help = "attention in tiles with online softmax; 0 writes all scores out");
+WORD(fusion, .name = "--fusion", .choices = none, .fallback = "none", .metavar = "WORD", .help = "fused operations");
+WORD(weights, .name = "--weights", .choices = native, .fallback = "native", .metavar = "WORD",
+     .help = "order of the weights in memory");
+NUMBER(threads, .name = "--threads", .alias = "-t", .min = 1, .max = 1024, .metavar = "N",
+       .help = "threads (default: physical cores)");
+WORD(isa, .name = "--isa", .choices = isas, .fallback = "auto", .metavar = "ISA",
+     .help = "highest instruction set that kernels may use");
+WORD(device, .name = "--device", .choices = cpu, .fallback = "cpu", .metavar = "DEVICE", .help = "where the model runs",
+     .advice = "this build runs on the CPU alone");
+NUMBER(gpu_layers, .name = "--n-gpu-layers", .alias = "-ngl", .choices = zero, .fallback = "0", .metavar = "N",
+       .help = "0: all on the CPU", .advice = "this build runs on the CPU alone");
+
+const hr_opt hr_opt_output = {.name = "--output",
+                              .alias = "-o",
+                              .group = "Output",
+                              .kind = HR_OPT_WORD,
+                              .choices = formats,
+                              .metavar = "FORMAT",
+                              .help = "format of the results (default: table on a terminal, md elsewhere)"};
+const hr_opt hr_opt_output_err = {.name = "-oe",
+                                  .alias = "--output-err",
+                                  .group = "Output",
+                                  .kind = HR_OPT_WORD,
+                                  .choices = formats,
+                                  .metavar = "FORMAT",
+                                  .help = "the same results on stderr too"};
+const hr_opt hr_opt_json = {.name = "--json", .group = "Output", .kind = HR_OPT_FLAG, .help = "short for -o json"};
+const hr_opt hr_opt_out = {.name = "--out",
+                           .group = "Output",
+                           .kind = HR_OPT_TEXT,
+                           .min = 1,
+                           .metavar = "FILE",
+                           .help = "results go to FILE, written beside and then renamed; folders are made"};
+const hr_opt hr_opt_db = {.name = "--db",
+                          .group = "Output",
+                          .kind = HR_OPT_TEXT,
+                          .min = 1,
+                          .fallback = "results/headroom.db",
+                          .metavar = "FILE",
+                          .help = "the store of results; none: no store"};
+const hr_opt hr_opt_quiet = {.name = "--quiet",
+                             .alias = "-q",
+                             .group = "Output",
+                             .kind = HR_OPT_FLAG,
+                             .help = "no progress and no warnings on stderr"};
+const hr_opt hr_opt_verbose = {
+    .name = "--verbose", .alias = "-v", .group = "Output", .kind = HR_OPT_FLAG, .help = "more about the run on stderr"};
+const hr_opt hr_opt_no_progress = {.name = "--no-progress",
+                                   .group = "Output",
+                                   .kind = HR_OPT_FLAG,
+                                   .help =
+                                       "no progress bar (it is off when stderr is no terminal, or CI or NO_COLOR is "
+                                       "set)"};
+const hr_opt hr_opt_config = {.name = "--config",
+                              .group = "Configuration",
+                              .kind = HR_OPT_TEXT,
+                              .min = 1,
+                              .metavar = "FILE",
+                              .help = "JSON object of flag names without dashes; flags on the command line win"};
+const hr_opt hr_opt_print_config = {.name = "--print-config",
+                                    .group = "Configuration",
+                                    .kind = HR_OPT_FLAG,
+                                    .help = "print such a file of the flags given, and do nothing else"};
