@@ -1,0 +1,231 @@
+#include "kernels/base/dtype.h"
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+const hr_dtype_info hr_dtypes[HR_DTYPE_COUNT] = {
+#define X(id, name, elems, bytes, group) [HR_##id] = {name, elems, bytes, group},
+    HR_DTYPE_LIST(X)
+#undef X
+};
+
+static inline uint32_t float_bits(float f) {
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return u;
+}
+
+static inline float bits_float(uint32_t u) {
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* Without branches, so that loops over it vectorize. Normal numbers: the exponent is rebased. Subnormals: the fraction
+ * is placed under an exponent at which one unit is 2^-24, and that exponent's one is taken away again. */
+static inline float f16_value(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, body = (uint32_t)(h & 0x7fffu) << 13;
+    const uint32_t exponent = body & 0x0f800000u;
+    const uint32_t rebased = body + ((exponent == 0x0f800000u ? 255u - 31u : 127u - 15u) << 23);
+    const uint32_t small = float_bits(bits_float(body + (113u << 23)) - bits_float(113u << 23));
+    return bits_float(sign | (exponent ? rebased : small));
+}
+
+float hr_f16_to_f32(uint16_t h) {
+    return f16_value(h);
+}
+
+uint16_t hr_f32_to_f16(float f) {
+    const uint32_t u = float_bits(f), sign = u >> 16 & 0x8000u, a = u & 0x7fffffffu;
+    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00u);  /* NaN */
+    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and more round to infinity */
+    if (a < 0x38800000u) /* below 2^-14: the addition rounds to a multiple of 2^-24, to even */
+        return (uint16_t)(sign | (float_bits(bits_float(a) + 0.5f) - 0x3f000000u));
+    return (uint16_t)(sign | ((a + 0xfffu + (a >> 13 & 1u) - (112u << 23)) >> 13));
+}
+
+static inline uint16_t bf16_of(float f) {
+    const uint32_t u = float_bits(f);
+    const uint32_t rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16, nan = u >> 16 | 0x40u;
+    return (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
+}
+
+uint16_t hr_f32_to_bf16(float f) {
+    return bf16_of(f);
+}
+
+/* ---- dequantization ---- */
+
+static inline uint16_t load_u16(const uint8_t *p) {
+    return (uint16_t)(p[0] | p[1] << 8);
+}
+
+static void row_f32(const uint8_t *p, size_t cols, float *out) {
+    memcpy(out, p, cols * sizeof *out);
+}
+
+static void row_f16(const uint8_t *p, size_t cols, float *out) {
+    for (size_t i = 0; i < cols; i++) out[i] = f16_value(load_u16(p + 2 * i));
+}
+
+static void row_bf16(const uint8_t *p, size_t cols, float *out) {
+    for (size_t i = 0; i < cols; i++) out[i] = bits_float((uint32_t)load_u16(p + 2 * i) << 16);
+}
+
+static void group_i8(const uint8_t *q, float d, float *out) {
+    for (int i = 0; i < 32; i++) out[i] = (float)(int8_t)q[i] * d;
+}
+
+/* Element i is the low nibble of byte i, element i + 16 the high one. */
+static void group_i4(const uint8_t *q, int offset, float d, float min, float *out) {
+    for (int i = 0; i < 16; i++) {
+        out[i] = (float)((q[i] & 15) - offset) * d + min;
+        out[i + 16] = (float)((q[i] >> 4) - offset) * d + min;
+    }
+}
+
+/* 256 weights: low four bits [128], high two bits [64], int8 scales of 16 weights each [16], f16 d. Each half of 128
+ * takes 64 bytes of low bits (32 weights in low nibbles, 32, then the same in high nibbles) and 32 of high bits. */
+static void block_q6_k(const uint8_t *b, float *out) {
+    const float d = f16_value(load_u16(b + 208));
+    for (int half = 0; half < 2; half++) {
+        const uint8_t *low = b + 64 * half, *high = b + 128 + 32 * half;
+        const int8_t *scale = (const int8_t *)b + 192 + 8 * half;
+        float *o = out + 128 * half;
+        for (int quarter = 0; quarter < 4; quarter++) {
+            const uint8_t *l = low + (quarter & 1) * 32;
+            const int shift = quarter & 2 ? 4 : 0;
+            for (int i = 0; i < 32; i++) {
+                const int q = (l[i] >> shift & 15) | (high[i] >> 2 * quarter & 3) << 4;
+                o[32 * quarter + i] = d * (float)scale[2 * quarter + i / 16] * (float)(q - 32);
+            }
+        }
+    }
+}
+
+void hr_mat_row_f32(const hr_mat *m, size_t row, float *out) {
+    const uint8_t *p = hr_mat_row(m, row);
+    const size_t cols = m->cols;
+    const uint16_t *scales = hr_dtypes[m->dtype].group ? hr_mat_scales(m, row) : NULL;
+    switch (m->dtype) {
+    case HR_F32:
+        row_f32(p, cols, out);
+        break;
+    case HR_F16:
+        row_f16(p, cols, out);
+        break;
+    case HR_BF16:
+        row_bf16(p, cols, out);
+        break;
+    case HR_Q8_0:
+        for (size_t g = 0; g < cols / 32; g++, p += 34) group_i8(p + 2, f16_value(load_u16(p)), out + 32 * g);
+        break;
+    case HR_Q4_0:
+        for (size_t g = 0; g < cols / 32; g++, p += 18) group_i4(p + 2, 8, f16_value(load_u16(p)), 0, out + 32 * g);
+        break;
+    case HR_Q4_1:
+        for (size_t g = 0; g < cols / 32; g++, p += 20)
+            group_i4(p + 4, 0, f16_value(load_u16(p)), f16_value(load_u16(p + 2)), out + 32 * g);
+        break;
+    case HR_Q6_K:
+        for (size_t b = 0; b < cols / 256; b++, p += 210) block_q6_k(p, out + 256 * b);
+        break;
+    case HR_I8G32:
+        for (size_t g = 0; g < cols / 32; g++, p += 32) group_i8(p, f16_value(scales[g]), out + 32 * g);
+        break;
+    case HR_I4G32:
+        for (size_t g = 0; g < cols / 32; g++, p += 16) group_i4(p, 8, f16_value(scales[g]), 0, out + 32 * g);
+        break;
+    case HR_DTYPE_COUNT:
+        break;
+    }
+}
+
+/* ---- quantization ---- */
+
+/* Largest |x| of 32, taken on the bits so that the loop vectorizes (no NaN comes here). */
+static inline float abs_max_32(const float *x) {
+    int32_t most = 0;
+    for (int i = 0; i < 32; i++) {
+        const int32_t a = (int32_t)(float_bits(x[i]) & 0x7fffffffu);
+        most = a > most ? a : most;
+    }
+    return bits_float((uint32_t)most);
+}
+
+/* d for values up to `most` in -limit..limit, as stored and as divided by; 0 where f16 has nothing that small. */
+static inline float stored_scale(float most, float limit, uint16_t *stored) {
+    *stored = hr_f32_to_f16(fminf(most / limit, 65504.0f));
+    return f16_value(*stored);
+}
+
+/* round(x / d) to even for 32 values, within -limit..limit. Adding 1.5 * 2^23 leaves the rounded integer in the low
+ * bits. d is at least 2^-24 and x finite. */
+static inline void round_32(const float *x, float d, float limit, int8_t *q) {
+    for (int i = 0; i < 32; i++) {
+        float v = x[i] / d;
+        v = v < -limit ? -limit : v;
+        v = v > limit ? limit : v;
+        q[i] = (int8_t)(int32_t)(float_bits(v + 12582912.0f) - 0x4b400000u);
+    }
+}
+
+static void quantize_i8(const float *x, size_t cols, int8_t *q, uint16_t *scales) {
+    for (size_t g = 0; g < cols / 32; g++, x += 32, q += 32) {
+        const float d = stored_scale(abs_max_32(x), 127, &scales[g]);
+        if (d > 0)
+            round_32(x, d, 127, q);
+        else
+            memset(q, 0, 32);
+    }
+}
+
+static void quantize_i4(const float *x, size_t cols, uint8_t *out, uint16_t *scales) {
+    int8_t q[32];
+    for (size_t g = 0; g < cols / 32; g++, x += 32, out += 16) {
+        const float d = stored_scale(abs_max_32(x), 7, &scales[g]);
+        if (d > 0)
+            round_32(x, d, 7, q);
+        else
+            memset(q, 0, sizeof q);
+        for (int i = 0; i < 16; i++) out[i] = (uint8_t)((q[i] + 8) | (q[i + 16] + 8) << 4);
+    }
+}
+
+/* Infinities and NaN have all exponent bits set: the largest |bits| tells. */
+static bool all_finite(const float *x, size_t n) {
+    int32_t most = 0;
+    for (size_t i = 0; i < n; i++) {
+        const int32_t a = (int32_t)(float_bits(x[i]) & 0x7fffffffu);
+        most = a > most ? a : most;
+    }
+    return most < 0x7f800000;
+}
+
+hr_status hr_quantize_row(hr_dtype t, const float *x, size_t cols, void *data, uint16_t *scales) {
+    uint16_t *half = data;
+    if (cols % hr_dtypes[t].block_elems)
+        HR_FAIL(HR_ERR_INPUT, "a row of %zu columns cannot be stored as %s, whose blocks have %u; choose another type",
+                cols, hr_dtypes[t].name, hr_dtypes[t].block_elems);
+    if (!all_finite(x, cols)) HR_FAIL(HR_ERR_INPUT, "a weight is infinite or not a number; the model file is broken");
+    switch (t) {
+    case HR_F32:
+        memcpy(data, x, cols * sizeof *x);
+        break;
+    case HR_F16:
+        for (size_t i = 0; i < cols; i++) half[i] = hr_f32_to_f16(x[i]);
+        break;
+    case HR_BF16:
+        for (size_t i = 0; i < cols; i++) half[i] = bf16_of(x[i]);
+        break;
+    case HR_I8G32:
+        quantize_i8(x, cols, data, scales);
+        break;
+    case HR_I4G32:
+        quantize_i4(x, cols, data, scales);
+        break;
+    default:
+        HR_FAIL(HR_ERR_UNSUPPORTED, "cannot quantize to %s; choose f32, f16, bf16, int8 or int4", hr_dtypes[t].name);
+    }
+    return HR_OK;
+}
