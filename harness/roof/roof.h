@@ -29,9 +29,14 @@ typedef struct hr_state {
 } hr_state;
 
 typedef struct hr_roofs hr_roofs; /* threads and buffers of the probes */
+/* threads 0: the physical cores; more than the CPUs that the caller may use: so many as there are. Create it before an
+ * engine pins the calling thread. The buffers are filled here, which takes some tenths of a second. Between probes the
+ * threads sleep and cost nothing. One caller at a time. */
 hr_status hr_roofs_create(unsigned threads, hr_roofs **out);
 void hr_roofs_destroy(hr_roofs *roofs);
-/* units: bit set of hr_unit to probe. At most about 125 ms. */
+unsigned hr_roofs_threads(const hr_roofs *roofs);
+/* units: bit set of hr_unit to probe (1u << HR_UNIT_INT8), the others are NaN. At most about 125 ms on an idle machine.
+ * Rates are the best of several short probes: peaks for a ratio must not be beaten by what is measured beside them. */
 hr_status hr_roofs_state(hr_roofs *roofs, unsigned units, hr_state *out);
 
 /* The full sweep: what `roof` prints (cli.md), stored per machine. quick: under 10 s. progress may be NULL. */
@@ -40,14 +45,21 @@ hr_status hr_roofs_measure(hr_roofs *roofs, bool quick, void (*progress)(double 
 /* Last-level cache in bytes as the knee of a short size sweep (for cache_resident); about 1 s, cached in *roofs. */
 hr_status hr_roofs_llc(hr_roofs *roofs, uint64_t *bytes);
 
-/* One-thread kernels, one file per ISA; NULL entries where the ISA has no such unit. */
+/* One way to keep an arithmetic unit busy: an instruction, a vector width, a number of accumulators. */
+typedef struct hr_roof_form {
+    const char *name;          /* NULL ends a list */
+    unsigned needs;            /* HR_CPU_* beside the level of the file */
+    double (*run)(long loops); /* returns the operations done (a multiply and an add are two) */
+} hr_roof_form;
+
+/* One-thread kernels, one file per ISA. */
 typedef struct hr_roof_kernels {
-    const char *isa;
-    /* reads n bytes (a multiple of 4096) once in the given pattern; patterns 0..n_patterns-1 */
-    void (*read)(const void *p, size_t n, int pattern);
+    hr_isa isa;
+    /* Reads n bytes (a multiple of 4096, p on a cache line) once in the given pattern, 0..n_patterns-1; returns the
+     * exclusive or of all its 64-bit words, so that a test can tell that each line was read, once. */
+    uint64_t (*read)(const void *p, size_t n, int pattern);
     int n_patterns;
-    /* runs about `loops` inner iterations; returns operations done (a multiply and an add are two) */
-    double (*flops[HR_UNIT_COUNT])(long loops);
+    const hr_roof_form *forms[HR_UNIT_COUNT]; /* NULL where the ISA has no such unit */
 } hr_roof_kernels;
 extern const hr_roof_kernels hr_roof_generic, hr_roof_avx2, hr_roof_avx512;
 
