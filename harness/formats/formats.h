@@ -4,6 +4,7 @@
 
 #include "kernels/base/status.h"
 #include <jansson.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 typedef enum hr_format {
@@ -25,10 +26,17 @@ hr_status hr_cell_writer_create(hr_format format, FILE *stream, hr_cell_writer *
 hr_status hr_cell_writer_put(hr_cell_writer *writer, const json_t *cell); /* ERR_IO when the stream failed */
 hr_status hr_cell_writer_end(hr_cell_writer *writer);                     /* closes the array; destroys the writer */
 
+/* Flushes the stream: ERR_IO, which says what the system said, when anything written so far was lost. */
+hr_status hr_stream_flush(FILE *stream);
+/* A write failed because the reader of a pipe had gone (`| head`): the program ends without a word. */
+bool hr_stream_reader_gone(void);
+
 /* An array of flat objects with the given keys as columns (NULL-ended; headings may carry units after a '|':
- * "median|GB/s"). */
+ * "median|GB/s"). json and jsonl print the objects as they are; elsewhere a list of words joins with ';', deeper things
+ * are compact JSON, null is empty. */
 hr_status hr_rows_write(hr_format format, FILE *stream, const json_t *rows, const char *const *keys);
 /* Strict JSON (non-finite numbers become null), 2 spaces indented, newline at the end. */
+/* Lists of scalars stay on one line. */
 hr_status hr_json_write(FILE *stream, const json_t *value);
 
 /* Flat columns of a cell by cell_keys.h: the names (NULL-ended, static) and the value of column i as text (csv rules
@@ -37,7 +45,8 @@ const char *const *hr_cell_columns(size_t *n);
 const char *hr_cell_column_text(const json_t *cell, size_t i);
 
 /* A file written beside and renamed: hr_out_open makes folders and opens PATH.tmp.PID, hr_out_commit flushes, syncs and
- * renames (ERR_IO keeps the old file and removes the temporary one), hr_out_abandon drops it. path NULL: stdout. */
+ * renames (ERR_IO keeps the old file and removes the temporary one), hr_out_abandon drops it. path NULL: stdout. A path
+ * that names a device or a pipe is written to directly. */
 typedef struct hr_out {
     FILE *stream;
     char *path, *temporary;

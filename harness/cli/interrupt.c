@@ -1,0 +1,24 @@
+#include "harness/cli/interrupt.h"
+
+#include <signal.h>
+#include <stddef.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signal_number) {
+    (void)signal_number;
+    if (interrupted) _exit(HR_EXIT_INTERRUPTED);
+    interrupted = 1;
+}
+
+void hr_interrupt_install(void) {
+    struct sigaction action = {.sa_handler = on_signal};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool hr_interrupted(void) {
+    return interrupted != 0;
+}

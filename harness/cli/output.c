@@ -1,0 +1,75 @@
+#include "harness/cli/output.h"
+
+#include "kernels/base/memory.h"
+#include <string.h>
+#include <unistd.h>
+
+static hr_status format_of(const char *name, hr_format *out) {
+    for (int f = 0; f < HR_FORMAT_COUNT; f++)
+        if (!strcmp(hr_format_name((hr_format)f), name)) {
+            *out = (hr_format)f;
+            return HR_OK;
+        }
+    HR_FAIL(HR_ERR_INTERNAL, "format %s is listed but not known", name);
+}
+
+hr_status hr_output_resolve(const hr_args *args, hr_output *out) {
+    memset(out, 0, sizeof *out);
+    const char *format = hr_args_text(args, "--output"), *err = hr_args_text(args, "-oe");
+    bool json = hr_args_flag(args, "--json");
+    out->file = hr_args_text(args, "--out");
+    out->quiet = hr_args_flag(args, "--quiet");
+    out->verbose = hr_args_flag(args, "--verbose");
+    out->progress = !out->quiet && !hr_args_flag(args, "--no-progress");
+    out->to_stderr = err != NULL;
+    out->format_given = format || json;
+    if (json && format && strcmp(format, "json"))
+        HR_FAIL(HR_ERR_USAGE, "--json and -o %s contradict each other; give one of them", format);
+    if (out->quiet && out->verbose) HR_FAIL(HR_ERR_USAGE, "--quiet and --verbose contradict each other");
+    out->format = !out->file && isatty(STDOUT_FILENO) ? HR_FORMAT_TABLE : HR_FORMAT_MD;
+    if (json) out->format = HR_FORMAT_JSON;
+    if (format) HR_TRY(format_of(format, &out->format));
+    if (err) HR_TRY(format_of(err, &out->err_format));
+    return HR_OK;
+}
+
+hr_status hr_output_rows(const hr_output *output, const json_t *rows, const char *const *keys) {
+    hr_out out;
+    HR_TRY(hr_out_open(output->file, &out));
+    hr_status status = hr_rows_write(output->format, out.stream, rows, keys);
+    if (status != HR_OK) {
+        hr_out_abandon(&out);
+        return status;
+    }
+    HR_TRY(hr_out_commit(&out));
+    return output->to_stderr ? hr_rows_write(output->err_format, stderr, rows, keys) : HR_OK;
+}
+
+static hr_status write_object(hr_format format, FILE *stream, const json_t *object) {
+    if (format == HR_FORMAT_JSON) return hr_json_write(stream, object);
+    size_t n = json_object_size(object), i = 0;
+    const char **keys = hr_calloc(n + 1, sizeof *keys);
+    json_t *rows = json_array(), *value;
+    const char *key;
+    if (keys && rows) {
+        json_object_foreach((json_t *)object, key, value) keys[i++] = key;
+        json_array_append(rows, (json_t *)object);
+    }
+    hr_status status = json_array_size(rows) ? hr_rows_write(format, stream, rows, keys)
+                                             : hr_fail(HR_ERR_MEMORY, "out of memory while printing the result");
+    json_decref(rows);
+    hr_free((void *)keys);
+    return status;
+}
+
+hr_status hr_output_object(const hr_output *output, const json_t *object) {
+    hr_out out;
+    HR_TRY(hr_out_open(output->file, &out));
+    hr_status status = write_object(output->format, out.stream, object);
+    if (status != HR_OK) {
+        hr_out_abandon(&out);
+        return status;
+    }
+    HR_TRY(hr_out_commit(&out));
+    return output->to_stderr ? write_object(output->err_format, stderr, object) : HR_OK;
+}

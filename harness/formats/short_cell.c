@@ -1,0 +1,116 @@
+/* The short view of a cell for tables: what was measured, how long it took, how far that is from the machine's limits. */
+#include "harness/formats/formats_internal.h"
+#include "kernels/base/isa.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const hr_short_headings[HR_SHORT_COLUMNS] = {"test",      "model", "quant/act", "setup", "TTFT ms ±",
+                                                         "TPOT ms ±", "tok/s", "MBU %",     "MFU %", "roof %",
+                                                         "bound",     "stop",  "flags"};
+const int hr_short_widths[HR_SHORT_COLUMNS] = {-14, -15, -9, -11, 12, 12, 7, 5, 5, 6, -6, -9, -5};
+
+static const char *word(const json_t *cell, const char *key) {
+    const char *text = json_string_value(json_object_get(cell, key));
+    return text ? text : "";
+}
+static double number(const json_t *cell, const char *key) {
+    const json_t *value = json_object_get(cell, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void append(char *text, const char *more) {
+    size_t n = strlen(text);
+    snprintf(text + n, HR_SHORT_BYTES - n, "%s%s", n ? " " : "", more);
+}
+
+/* A file without its folders and ending, a synthetic model without "synth:". */
+static void model_name(const json_t *cell, char *text) {
+    const char *name = word(cell, "model_filename"), *slash = strrchr(name, '/');
+    if (!strncmp(name, "synth:", 6))
+        name += 6;
+    else if (slash && slash[1])
+        name = slash + 1;
+    snprintf(text, HR_SHORT_BYTES, "%.40s", name);
+    size_t n = strlen(text);
+    if (n > 5 && !strcmp(text + n - 5, ".gguf")) text[n - 5] = 0;
+}
+
+/* Threads, and whatever is not the default. */
+static void setup(const json_t *cell, char *text) {
+    char part[64];
+    double threads = number(cell, "n_threads"), seqs = number(cell, "n_seqs"), ubatch = number(cell, "n_ubatch"),
+           batch = number(cell, "n_batch");
+    const char *k = word(cell, "type_k"), *v = word(cell, "type_v"), *layout = word(cell, "kv_layout"),
+               *isa = word(cell, "isa");
+    text[0] = 0;
+    if (threads > 0) snprintf(part, sizeof part, "t%.0f", threads), append(text, part);
+    if (seqs > 1) snprintf(part, sizeof part, "x%.0f", seqs), append(text, part);
+    if (*layout && strcmp(layout, "head")) {
+        double page = number(cell, "page_size");
+        snprintf(part, sizeof part, page > 0 ? "%.20s:%.0f" : "%.20s", layout, page);
+        append(text, part);
+    }
+    if ((*k && strcmp(k, "bf16")) || (*v && strcmp(v, "bf16")))
+        snprintf(part, sizeof part, strcmp(k, v) ? "kv=%.8s/%.8s" : "kv=%.8s", k, v), append(text, part);
+    if (json_is_false(json_object_get(cell, "flash_attn"))) append(text, "fa0");
+    if (batch > 0 && batch != 2048) snprintf(part, sizeof part, "b%.0f", batch), append(text, part);
+    if (ubatch > 0 && ubatch != 512) snprintf(part, sizeof part, "ub%.0f", ubatch), append(text, part);
+    if (*isa && strcmp(isa, "auto") && strcmp(isa, hr_isa_name(hr_isa_best()))) append(text, isa);
+}
+
+/* "12.34 ±0.5%": the median and half its 95 % interval. */
+static void dist(const json_t *cell, const char *key, char *text) {
+    const json_t *d = json_object_get(cell, key);
+    double p50 = number(d, "p50"), half = (number(d, "ci95_hi") - number(d, "ci95_lo")) / 2;
+    text[0] = 0;
+    if (!isfinite(p50)) return;
+    hr_short_text(p50, text, HR_SHORT_BYTES);
+    if (!isfinite(half) || p50 <= 0) return;
+    char spread[48];
+    snprintf(spread, sizeof spread, "±%.*f%%", half / p50 < 0.0995 ? 1 : 0, 100 * half / p50);
+    append(text, spread);
+}
+
+static void percent(const json_t *cell, const char *key, char *text) {
+    double ratio = number(cell, key);
+    text[0] = 0;
+    if (isfinite(ratio)) snprintf(text, HR_SHORT_BYTES, "%.1f", 100 * ratio);
+}
+
+/* The rate that fits the kind of row. */
+static void rate(const json_t *cell, char *text) {
+    static const char *const rates[] = {"output_tok_s", "decode_tok_s", "prefill_tok_s"};
+    bool only = isfinite(number(cell, "isl")) || (number(cell, "n_prompt") > 0 && number(cell, "n_gen") > 0);
+    text[0] = 0;
+    for (size_t i = only ? 0 : 1; i < 3 && !text[0]; i++) {
+        double v = number(cell, rates[i]);
+        if (isfinite(v)) hr_short_text(v, text, HR_SHORT_BYTES);
+        if (only) break;
+    }
+}
+
+void hr_short_cell(const json_t *cell, char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES]) {
+    for (int i = 0; i < HR_SHORT_COLUMNS; i++) texts[i][0] = 0;
+    snprintf(texts[0], HR_SHORT_BYTES, "%s", word(cell, "test"));
+    model_name(cell, texts[1]);
+    snprintf(texts[2], HR_SHORT_BYTES, *word(cell, "act") ? "%s/%s" : "%s", word(cell, "quant"), word(cell, "act"));
+    setup(cell, texts[3]);
+    dist(cell, isfinite(number(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms", texts[4]);
+    dist(cell, "tpot_excl_first_ms", texts[5]);
+    rate(cell, texts[6]);
+    percent(cell, "mbu", texts[7]);
+    percent(cell, "mfu", texts[8]);
+    percent(cell, "roof_fraction", texts[9]);
+    snprintf(texts[10], HR_SHORT_BYTES, "%s", word(cell, "bound"));
+    const char *status = word(cell, "status");
+    snprintf(texts[11], HR_SHORT_BYTES, "%s", *status && strcmp(status, "ok") ? status : word(cell, "stop_reason"));
+    if (*status && strcmp(status, "ok")) {
+        snprintf(texts[12], HR_SHORT_BYTES, "%s", word(cell, "error"));
+        return;
+    }
+    size_t i;
+    json_t *flag;
+    json_array_foreach(json_object_get(cell, "flags"), i, flag) if (json_is_string(flag))
+        append(texts[12], json_string_value(flag));
+}
