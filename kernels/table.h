@@ -89,9 +89,9 @@ typedef struct hr_attn {
     float scale;    /* 1 / sqrt(head_dim) as the model says */
     float *partial; /* split decode: [units][n_heads / n_kv_heads][2 + head_dim], else NULL */
 } hr_attn;
-enum { HR_ATTN_CHUNK = 128, HR_ATTN_SPLIT = 512, HR_ATTN_Q_TILE = 16 };
+enum { HR_ATTN_CHUNK = 128, HR_ATTN_SPLIT = 512, HR_ATTN_TILE_ROWS = 64 };
 
-/* A unit is (KV head, tile of HR_ATTN_Q_TILE queries), or, split (n_q = 1 and more than HR_ATTN_SPLIT positions), (KV
+/* A unit is (KV head, tile of HR_ATTN_TILE_ROWS / group queries, at least one), or, split (n_q = 1 and more than HR_ATTN_SPLIT positions), (KV
  * head, HR_ATTN_SPLIT positions) whose partial max, sum and output the merge joins in order of position. */
 typedef void hr_attn_fn(const hr_attn *a, size_t unit0, size_t unit1, void *scratch);
 typedef void hr_attn_merge_fn(const hr_attn *a, size_t kv_head0, size_t kv_head1);

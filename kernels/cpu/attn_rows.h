@@ -1,0 +1,183 @@
+/* attn_rows.h - decode: one query, few heads in the group. Lanes are elements of a row; each K and V row is read once
+ * for the heads of the group, up to four at a time. Included by attn_body.h alone. */
+#ifndef HR_ATTN_ROWS_H
+#define HR_ATTN_ROWS_H
+
+#include "kernels/cpu/attn_body.h"
+
+enum {
+    HR_ATTN_ROWS_GROUP = 8,  /* above this the lanes of attn_tile.h are full enough */
+    HR_ATTN_ROWS_ABREAST = 4 /* K rows taken together: as many sums as v_sum4 gives */
+};
+
+/* score[g][0..n-1] = q[g] . K row; n rounded up to 4 (the rows are padded). q is [heads][ld], zero beyond dim. */
+HR_INLINE void attn_rows_qk(hr_dtype t, const int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
+                            size_t dim, float *score, size_t ld_score) {
+    for (uint32_t i = 0; i < n; i += HR_ATTN_ROWS_ABREAST) {
+        const uint8_t *const *row = k->row + i;
+        const uint16_t *const *scale = k->scale + i;
+        v_f acc[4][HR_ATTN_ROWS_ABREAST];
+        HR_UNROLL for (int g = 0; g < heads; g++) HR_UNROLL for (int j = 0; j < 4; j++) acc[g][j] = v_set(0);
+        size_t d = 0;
+        for (; d + V_N <= dim; d += V_N) {
+            v_f kk[HR_ATTN_ROWS_ABREAST];
+            HR_UNROLL for (int j = 0; j < 4; j++) kk[j] = attn_load(t, row[j], scale[j], d);
+            HR_UNROLL for (int g = 0; g < heads; g++) {
+                const v_f qq = v_load(q + g * ld + d);
+                HR_UNROLL for (int j = 0; j < 4; j++) acc[g][j] = v_fma(qq, kk[j], acc[g][j]);
+            }
+        }
+        if (d < dim) {
+            for (int j = 0; j < 4; j++) {
+                const v_f kk = attn_load_rest(t, row[j], d, dim);
+                for (int g = 0; g < heads; g++) acc[g][j] = v_fma(v_load(q + g * ld + d), kk, acc[g][j]);
+            }
+        }
+        HR_UNROLL for (int g = 0; g < heads; g++)
+            v_sum4(acc[g][0], acc[g][1], acc[g][2], acc[g][3], score + g * ld_score + i);
+    }
+}
+
+/* o[g][d] += sum over positions of p[g][i] V[i][d], in order of position. */
+HR_INLINE void attn_rows_pv(hr_dtype t, const int heads, const attn_rows *v, uint32_t n, const float *p, size_t ld_p,
+                            float *o, size_t ld, size_t dim) {
+    enum { WIDE = V_N == 16 ? 4 : 2 };
+    size_t d = 0;
+    for (; d + WIDE * V_N <= dim; d += WIDE * V_N) {
+        v_f acc[4][WIDE];
+        HR_UNROLL for (int g = 0; g < heads; g++) HR_UNROLL for (int j = 0; j < WIDE; j++) acc[g][j] =
+            v_load(o + g * ld + d + j * V_N);
+        for (uint32_t i = 0; i < n; i++) {
+            v_f vv[WIDE];
+            HR_UNROLL for (int j = 0; j < WIDE; j++) vv[j] = attn_load(t, v->row[i], v->scale[i], d + j * V_N);
+            HR_UNROLL for (int g = 0; g < heads; g++) {
+                const v_f pp = v_set(p[g * ld_p + i]);
+                HR_UNROLL for (int j = 0; j < WIDE; j++) acc[g][j] = v_fma(pp, vv[j], acc[g][j]);
+            }
+        }
+        HR_UNROLL for (int g = 0; g < heads; g++) HR_UNROLL for (int j = 0; j < WIDE; j++)
+            v_store(o + g * ld + d + j * V_N, acc[g][j]);
+    }
+    for (; d < dim; d += V_N) {
+        v_f acc[4];
+        HR_UNROLL for (int g = 0; g < heads; g++) acc[g] = v_load(o + g * ld + d);
+        for (uint32_t i = 0; i < n; i++) {
+            const v_f vv =
+                d + V_N <= dim ? attn_load(t, v->row[i], v->scale[i], d) : attn_load_rest(t, v->row[i], d, dim);
+            HR_UNROLL for (int g = 0; g < heads; g++) acc[g] = v_fma(v_set(p[g * ld_p + i]), vv, acc[g]);
+        }
+        HR_UNROLL for (int g = 0; g < heads; g++) v_store(o + g * ld + d, acc[g]);
+    }
+}
+
+/* The bodies above for each type and number of heads. */
+#define HR_ATTN_HEADS(fn, t, ...) \
+    switch (heads) {              \
+    case 1:                       \
+        fn(t, 1, __VA_ARGS__);    \
+        return;                   \
+    case 2:                       \
+        fn(t, 2, __VA_ARGS__);    \
+        return;                   \
+    case 3:                       \
+        fn(t, 3, __VA_ARGS__);    \
+        return;                   \
+    default:                      \
+        fn(t, 4, __VA_ARGS__);    \
+        return;                   \
+    }
+#define HR_ATTN_TYPES(fn, ...)                  \
+    switch (t) {                                \
+    case HR_F32:                                \
+        HR_ATTN_HEADS(fn, HR_F32, __VA_ARGS__)  \
+    case HR_BF16:                               \
+        HR_ATTN_HEADS(fn, HR_BF16, __VA_ARGS__) \
+    case HR_F16:                                \
+        HR_ATTN_HEADS(fn, HR_F16, __VA_ARGS__)  \
+    case HR_Q8_0:                               \
+        HR_ATTN_HEADS(fn, HR_Q8_0, __VA_ARGS__) \
+    default:                                    \
+        HR_ATTN_HEADS(fn, HR_Q4_0, __VA_ARGS__) \
+    }
+static void attn_rows_qk_any(hr_dtype t, int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
+                             size_t dim, float *score, size_t ld_score) {
+    HR_ATTN_TYPES(attn_rows_qk, k, n, q, ld, dim, score, ld_score)
+}
+static void attn_rows_pv_any(hr_dtype t, int heads, const attn_rows *v, uint32_t n, const float *p, size_t ld_p,
+                             float *o, size_t ld, size_t dim) {
+    HR_ATTN_TYPES(attn_rows_pv, v, n, p, ld_p, o, ld, dim)
+}
+
+/* Scores of one head and chunk become weights; *top and *sum go on, *decay is what earlier output is multiplied by. */
+static inline void attn_rows_softmax(float *score, size_t n, float *top, float *sum, float *decay) {
+    size_t i = n;
+    for (; i % 16; i++) score[i] = -INFINITY;
+    const size_t padded = i;
+    v_f max = v_set(*top);
+    for (i = 0; i < padded; i += V_N) max = v_max(max, v_load(score + i));
+    const float new_top = v_top(max), base = new_top == -INFINITY ? 0 : new_top;
+    v_f s = v_set(0);
+    for (i = 0; i < padded; i += V_N) {
+        const v_f e = v_exp(v_sub(v_load(score + i), v_set(base)));
+        v_store(score + i, e);
+        s = v_add(s, e);
+    }
+    float one[V_N];
+    v_store(one, v_exp(v_set(*top - base)));
+    *decay = one[0];
+    *sum = *sum * *decay + v_sum(s);
+    *top = new_top;
+}
+
+static void attn_rows_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
+    const size_t dim = a->head_dim, ld = hr_attn_lanes(dim), group = u->group;
+    const uint32_t span = (u->to - u->from + 2 * HR_ATTN_CHUNK) / HR_ATTN_CHUNK * HR_ATTN_CHUNK;
+    const size_t ld_score = flash ? HR_ATTN_CHUNK : span;
+    float *q = scratch, *o = q + group * ld, *score = o + group * ld;
+    float top[HR_ATTN_ROWS_GROUP], sum[HR_ATTN_ROWS_GROUP];
+    for (size_t g = 0; g < group; g++) {
+        const float *from = a->q + (u->kv_head * group + g) * dim;
+        for (size_t d = 0; d < ld; d++) q[g * ld + d] = d < dim ? from[d] * a->scale : 0, o[g * ld + d] = 0;
+        top[g] = -INFINITY, sum[g] = 0;
+    }
+    attn_rows rows;
+    for (uint32_t c = u->from, c_end; c < u->to; c = c_end) {
+        c_end = flash ? c / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK : u->to;
+        if (c_end > u->to) c_end = u->to;
+        for (uint32_t p = c, p_end; p < c_end; p = p_end) {
+            p_end = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK < c_end
+                        ? p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK
+                        : c_end;
+            attn_find_rows(a, u->kv_head, HR_KV_K, p, p_end - p, &rows);
+            for (size_t g = 0; g < group; g += 4)
+                attn_rows_qk_any(a->kv->g->type[0], group - g < 4 ? (int)(group - g) : 4, &rows, p_end - p, q + g * ld,
+                                 ld, dim, score + g * ld_score + (p - c), ld_score);
+        }
+        for (size_t g = 0; g < group; g++) {
+            float decay;
+            attn_rows_softmax(score + g * ld_score, c_end - c, &top[g], &sum[g], &decay);
+            for (size_t d = 0; d < ld; d += V_N) v_store(o + g * ld + d, v_mul(v_load(o + g * ld + d), v_set(decay)));
+        }
+        for (uint32_t p = c, p_end; p < c_end; p = p_end) {
+            p_end = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK < c_end
+                        ? p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK
+                        : c_end;
+            attn_find_rows(a, u->kv_head, HR_KV_V, p, p_end - p, &rows);
+            for (size_t g = 0; g < group; g += 4)
+                attn_rows_pv_any(a->kv->g->type[1], group - g < 4 ? (int)(group - g) : 4, &rows, p_end - p,
+                                 score + g * ld_score + (p - c), ld_score, o + g * ld, ld, dim);
+        }
+    }
+    for (size_t g = 0; g < group; g++) {
+        if (u->partial) {
+            float *part = u->partial + g * (2 + dim);
+            part[0] = top[g], part[1] = sum[g];
+            memcpy(part + 2, o + g * ld, dim * sizeof *part);
+        } else {
+            float *out = a->out + (u->kv_head * group + g) * dim;
+            for (size_t d = 0; d < dim; d++) out[d] = o[g * ld + d] / sum[g];
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,247 @@
+/* attn_tile.h - a tile of queries: lanes are the tile's rows (query x head of the group), so that scores stand as
+ * [position][row] and both matrix products broadcast single elements of K and V in place: nothing is transposed but
+ * the queries and the output, softmax needs no sum across lanes. Included by attn_body.h alone.
+ *
+ * K and V rows of other types than f32 become f32 at most HR_ATTN_CONVERT_ROWS and one tile at a time. */
+#ifndef HR_ATTN_TILE_H
+#define HR_ATTN_TILE_H
+
+#include "kernels/cpu/attn_body.h"
+
+enum {
+    HR_ATTN_ABREAST = 6,             /* positions (scores) or elements (output) per step: 6 x 4 sums in registers */
+    HR_ATTN_WIDE = V_N == 16 ? 4 : 2 /* vectors of lanes per step; 16 registers hold 6 x 2 */
+};
+
+/* Rows of one piece as f32: in place, or converted into `to`. */
+HR_INLINE void attn_convert_row(hr_dtype t, const uint8_t *row, const uint16_t *scale, size_t dim, float *to) {
+    size_t d = 0;
+    for (; d + V_N <= dim; d += V_N) v_store(to + d, attn_load(t, row, scale, d));
+    for (; d < dim; d++) to[d] = attn_load_one(t, row, d);
+}
+static void attn_convert_rows(hr_dtype t, const attn_rows *r, uint32_t from, uint32_t n, size_t dim, float *scratch,
+                              const float **out) {
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t *row = r->row[from + i];
+        const uint16_t *scale = r->scale[from + i];
+        float *to = scratch + i * dim;
+        out[i] = to;
+        switch (t) {
+        case HR_F32:
+            out[i] = (const float *)(const void *)row;
+            break;
+        case HR_BF16:
+            attn_convert_row(HR_BF16, row, scale, dim, to);
+            break;
+        case HR_F16:
+            attn_convert_row(HR_F16, row, scale, dim, to);
+            break;
+        case HR_Q8_0:
+            attn_convert_row(HR_Q8_0, row, scale, dim, to);
+            break;
+        default:
+            attn_convert_row(HR_Q4_0, row, scale, dim, to);
+        }
+    }
+}
+
+/* s[i][lane] = K[i] . q[.][lane] for m positions and w vectors of lanes. */
+HR_INLINE void attn_qk_step(const int m, const int w, const float *const *k, const float *q, size_t lanes, size_t dim,
+                            float *s) {
+    v_f acc[HR_ATTN_ABREAST][HR_ATTN_WIDE];
+    HR_UNROLL for (int i = 0; i < m; i++) HR_UNROLL for (int j = 0; j < w; j++) acc[i][j] = v_set(0);
+    for (size_t d = 0; d < dim; d++) {
+        v_f qq[HR_ATTN_WIDE];
+        HR_UNROLL for (int j = 0; j < w; j++) qq[j] = v_load(q + d * lanes + j * V_N);
+        HR_UNROLL for (int i = 0; i < m; i++) {
+            const v_f kk = v_set(k[i][d]);
+            HR_UNROLL for (int j = 0; j < w; j++) acc[i][j] = v_fma(kk, qq[j], acc[i][j]);
+        }
+    }
+    HR_UNROLL for (int i = 0; i < m; i++) HR_UNROLL for (int j = 0; j < w; j++)
+        v_store(s + i * lanes + j * V_N, acc[i][j]);
+}
+HR_INLINE void attn_qk_lanes(const int w, const float *const *k, uint32_t n, const float *q, size_t lanes, size_t dim,
+                             float *s) {
+    uint32_t i = 0;
+    for (; i + 6 <= n; i += 6) attn_qk_step(6, w, k + i, q, lanes, dim, s + i * lanes);
+    for (; i + 2 <= n; i += 2) attn_qk_step(2, w, k + i, q, lanes, dim, s + i * lanes);
+    for (; i < n; i++) attn_qk_step(1, w, k + i, q, lanes, dim, s + i * lanes);
+}
+
+/* o[d][lane] += sum over i of p[i][lane] V[i][d] for m elements d and w vectors of lanes, in order of position. */
+HR_INLINE void attn_pv_step(const int m, const int w, const float *const *v, uint32_t n, size_t d, const float *p,
+                            size_t lanes, float *o) {
+    v_f acc[HR_ATTN_ABREAST][HR_ATTN_WIDE];
+    HR_UNROLL for (int i = 0; i < m; i++) HR_UNROLL for (int j = 0; j < w; j++) acc[i][j] =
+        v_load(o + (d + i) * lanes + j * V_N);
+    for (uint32_t r = 0; r < n; r++) {
+        v_f pp[HR_ATTN_WIDE];
+        HR_UNROLL for (int j = 0; j < w; j++) pp[j] = v_load(p + r * lanes + j * V_N);
+        const float *row = v[r] + d;
+        HR_UNROLL for (int i = 0; i < m; i++) {
+            const v_f vv = v_set(row[i]);
+            HR_UNROLL for (int j = 0; j < w; j++) acc[i][j] = v_fma(vv, pp[j], acc[i][j]);
+        }
+    }
+    HR_UNROLL for (int i = 0; i < m; i++) HR_UNROLL for (int j = 0; j < w; j++)
+        v_store(o + (d + i) * lanes + j * V_N, acc[i][j]);
+}
+HR_INLINE void attn_pv_lanes(const int w, const float *const *v, uint32_t n, size_t dim, const float *p, size_t lanes,
+                             float *o) {
+    size_t d = 0;
+    for (; d + 6 <= dim; d += 6) attn_pv_step(6, w, v, n, d, p, lanes, o);
+    if (d + 4 <= dim) attn_pv_step(4, w, v, n, d, p, lanes, o), d += 4;
+    for (; d < dim; d++) attn_pv_step(1, w, v, n, d, p, lanes, o);
+}
+
+static void attn_qk(const float *const *k, uint32_t n, const float *q, size_t lanes, size_t dim, float *s) {
+    for (size_t x = 0; x < lanes;) {
+        const size_t left = (lanes - x) / V_N;
+        if (left >= HR_ATTN_WIDE)
+            attn_qk_lanes(HR_ATTN_WIDE, k, n, q + x, lanes, dim, s + x), x += HR_ATTN_WIDE * V_N;
+        else if (left == 3)
+            attn_qk_lanes(HR_ATTN_WIDE < 3 ? HR_ATTN_WIDE : 3, k, n, q + x, lanes, dim, s + x), x += 3 * V_N;
+        else if (left == 2)
+            attn_qk_lanes(2, k, n, q + x, lanes, dim, s + x), x += 2 * V_N;
+        else
+            attn_qk_lanes(1, k, n, q + x, lanes, dim, s + x), x += V_N;
+    }
+}
+static void attn_pv(const float *const *v, uint32_t n, size_t dim, const float *p, size_t lanes, float *o) {
+    for (size_t x = 0; x < lanes;) {
+        const size_t left = (lanes - x) / V_N;
+        if (left >= HR_ATTN_WIDE)
+            attn_pv_lanes(HR_ATTN_WIDE, v, n, dim, p + x, lanes, o + x), x += HR_ATTN_WIDE * V_N;
+        else if (left == 3)
+            attn_pv_lanes(HR_ATTN_WIDE < 3 ? HR_ATTN_WIDE : 3, v, n, dim, p + x, lanes, o + x), x += 3 * V_N;
+        else if (left == 2)
+            attn_pv_lanes(2, v, n, dim, p + x, lanes, o + x), x += 2 * V_N;
+        else
+            attn_pv_lanes(1, v, n, dim, p + x, lanes, o + x), x += V_N;
+    }
+}
+/* The same for one position that only lanes from..to-1 see: a value that they do not see may be no number. */
+static void attn_pv_masked(const float *v, size_t dim, const float *p, size_t lanes, int from, int to, float *o) {
+    for (size_t d = 0; d < dim; d++) {
+        const v_f vv = v_set(v[d]);
+        for (size_t x = 0; x < lanes; x += V_N) {
+            float *at = o + d * lanes + x;
+            const v_f old = v_load(at);
+            v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_fma(vv, v_load(p + x), old), old));
+        }
+    }
+}
+
+/* Lanes of the tile that see position p: queries lo..hi - 1 of the tile, `group` lanes each. */
+static inline void attn_seen_by(const hr_attn *a, const hr_attn_unit *u, uint32_t p, int *from, int *to) {
+    const int64_t at = (int64_t)a->pos0 + u->q0;
+    int64_t lo = (int64_t)p - at, hi = a->window ? (int64_t)p + a->window - at : u->n_q;
+    lo = lo < 0 ? 0 : lo, hi = hi > u->n_q ? u->n_q : hi;
+    *from = (int)(lo * u->group), *to = (int)(hi * u->group);
+}
+
+/* Softmax of n positions down each lane; *top and *sum go on, decay is what earlier output is multiplied by. */
+static void attn_tile_softmax(float *s, size_t n, size_t lanes, float *top, float *sum, float *decay) {
+    for (size_t x = 0; x < lanes; x += V_N) {
+        const v_f old = v_load(top + x);
+        v_f max = old, max2 = old;
+        size_t i = 0;
+        for (; i + 2 <= n; i += 2) {
+            max = v_max(max, v_load(s + i * lanes + x));
+            max2 = v_max(max2, v_load(s + (i + 1) * lanes + x));
+        }
+        if (i < n) max = v_max(max, v_load(s + i * lanes + x));
+        max = v_max(max, max2);
+        const v_f base = v_finite_or_zero(max);
+        v_f total = v_set(0);
+        for (i = 0; i < n; i++) {
+            const v_f e = v_exp(v_sub(v_load(s + i * lanes + x), base));
+            v_store(s + i * lanes + x, e);
+            total = v_add(total, e);
+        }
+        const v_f d = v_exp(v_sub(old, base));
+        v_store(top + x, max), v_store(decay + x, d);
+        v_store(sum + x, v_fma(v_load(sum + x), d, total));
+    }
+}
+
+static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
+    const hr_kv_geom *g = a->kv->g;
+    const size_t dim = a->head_dim, group = u->group, rows = u->n_q * group, lanes = hr_attn_lanes(rows);
+    const uint32_t convert = g->block < HR_ATTN_CONVERT_ROWS ? g->block : HR_ATTN_CONVERT_ROWS;
+    float *q = scratch, *o = q + dim * lanes, *top = o + dim * lanes, *sum = top + lanes, *decay = sum + lanes;
+    float *converted = decay + lanes, *score = converted + HR_ATTN_CONVERT_ROWS * dim;
+    const float *piece[HR_ATTN_CHUNK];
+    attn_rows found;
+
+    memset(q, 0, (2 * dim * lanes) * sizeof *q);
+    for (size_t x = 0; x < lanes; x++) top[x] = -INFINITY, sum[x] = 0;
+    for (size_t r = 0; r < rows; r++) {
+        const float *from = a->q + (u->q0 + r / group) * a->ldq + (u->kv_head * group + r % group) * dim;
+        for (size_t d = 0; d < dim; d++) q[d * lanes + r] = from[d] * a->scale;
+    }
+    for (uint32_t c = u->from, c_end; c < u->to; c = c_end) {
+        c_end = flash ? c / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK : u->to;
+        if (c_end > u->to) c_end = u->to;
+        for (uint32_t p = c, n; p < c_end; p += n) {
+            n = c_end - p < HR_ATTN_CHUNK ? c_end - p : HR_ATTN_CHUNK;
+            attn_find_rows(a, u->kv_head, HR_KV_K, p, n, &found);
+            const uint32_t step = g->type[0] == HR_F32 ? n : convert;
+            for (uint32_t i = 0; i < n; i += step) {
+                const uint32_t m = n - i < step ? n - i : step;
+                attn_convert_rows(g->type[0], &found, i, m, dim, converted, piece);
+                attn_qk(piece, m, q, lanes, dim, score + (p - c + i) * lanes);
+            }
+        }
+        for (uint32_t p = c; p < c_end; p++) {
+            int from, to;
+            attn_seen_by(a, u, p, &from, &to);
+            if (from == 0 && to == (int)rows) continue;
+            for (size_t x = 0; x < lanes; x += V_N) {
+                float *at = score + (p - c) * lanes + x;
+                v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_load(at), v_set(-INFINITY)));
+            }
+        }
+        attn_tile_softmax(score, c_end - c, lanes, top, sum, decay);
+        for (size_t d = 0; c != u->from && d < dim; d++)
+            for (size_t x = 0; x < lanes; x += V_N)
+                v_store(o + d * lanes + x, v_mul(v_load(o + d * lanes + x), v_load(decay + x)));
+        for (uint32_t p = c, n; p < c_end; p += n) {
+            n = c_end - p < HR_ATTN_CHUNK ? c_end - p : HR_ATTN_CHUNK;
+            attn_find_rows(a, u->kv_head, HR_KV_V, p, n, &found);
+            const uint32_t step = g->type[1] == HR_F32 ? n : convert;
+            for (uint32_t i = 0; i < n; i += step) {
+                const uint32_t m = n - i < step ? n - i : step;
+                attn_convert_rows(g->type[1], &found, i, m, dim, converted, piece);
+                for (uint32_t j = 0, full; j < m; j = full) {
+                    int from = 0, to = 0;
+                    for (full = j; full < m; full++) {
+                        attn_seen_by(a, u, p + i + full, &from, &to);
+                        if (from != 0 || to != (int)rows) break;
+                    }
+                    const float *weights = score + (p - c + i + j) * lanes;
+                    if (full > j) {
+                        attn_pv(piece + j, full - j, dim, weights, lanes, o);
+                    } else {
+                        attn_pv_masked(piece[j], dim, weights, lanes, from, to, o);
+                        full = j + 1;
+                    }
+                }
+            }
+        }
+    }
+    for (size_t r = 0; r < rows; r++) {
+        if (u->partial) {
+            float *part = u->partial + r * (2 + dim);
+            part[0] = top[r], part[1] = sum[r];
+            for (size_t d = 0; d < dim; d++) part[2 + d] = o[d * lanes + r];
+        } else {
+            float *out = a->out + (u->q0 + r / group) * a->ldo + (u->kv_head * group + r % group) * dim;
+            const float inverse = 1 / sum[r];
+            for (size_t d = 0; d < dim; d++) out[d] = o[d * lanes + r] * inverse;
+        }
+    }
+}
+
+#endif

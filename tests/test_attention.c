@@ -1,0 +1,312 @@
+/* Attention of every ISA against a double-precision reference that reads the rows back through hr_kv_run. */
+#include "tests/hr_test.h"
+
+#include "tests/kv_fixture.h"
+
+/* Element d of a row of the cache in its type, as written down in dtype.h. */
+static double element(hr_dtype t, const uint8_t *row, const uint8_t *scales, size_t d) {
+    uint16_t h;
+    float f;
+    switch (t) {
+    case HR_F32:
+        memcpy(&f, row + 4 * d, 4);
+        return f;
+    case HR_F16:
+    case HR_BF16:
+        memcpy(&h, row + 2 * d, 2);
+        return t == HR_F16 ? hr_f16_to_f32(h) : hr_bf16_to_f32(h);
+    case HR_Q8_0:
+        memcpy(&h, scales + d / 32 * 2, 2);
+        return (double)((const int8_t *)row)[d] * hr_f16_to_f32(h);
+    default:
+        memcpy(&h, scales + d / 32 * 2, 2);
+        return (double)((row[d / 32 * 16 + d % 16] >> (d % 32 >= 16 ? 4 : 0) & 15) - 8) * hr_f16_to_f32(h);
+    }
+}
+
+static void reference(const hr_attn *a, float *out, size_t ldo) {
+    const hr_kv_geom *g = a->kv->g;
+    const uint32_t n = a->pos0 + a->n_q;
+    double *p = hr_malloc(n * sizeof *p);
+    assert_non_null(p);
+    for (uint32_t i = 0; i < a->n_q; i++) {
+        for (uint32_t h = 0; h < a->n_heads; h++) {
+            const uint32_t kv = h / (a->n_heads / a->n_kv_heads), last = a->pos0 + i;
+            const uint32_t first = a->window && last + 1 > a->window ? last + 1 - a->window : 0;
+            const float *q = a->q + i * a->ldq + h * a->head_dim;
+            double top = -INFINITY, sum = 0;
+            for (uint32_t pos = first; pos <= last; pos++) {
+                const hr_kv_rows r = hr_kv_run(a->kv, a->layer, kv, pos);
+                p[pos] = 0;
+                for (uint32_t d = 0; d < a->head_dim; d++)
+                    p[pos] += (double)q[d] * element(g->type[0], r.at[HR_KV_K], r.at[HR_KV_KS], d);
+                p[pos] *= (double)a->scale;
+                top = fmax(top, p[pos]);
+            }
+            for (uint32_t pos = first; pos <= last; pos++) sum += p[pos] = exp(p[pos] - top);
+            for (uint32_t d = 0; d < a->head_dim; d++) {
+                double y = 0;
+                for (uint32_t pos = first; pos <= last; pos++) {
+                    const hr_kv_rows r = hr_kv_run(a->kv, a->layer, kv, pos);
+                    y += p[pos] * element(g->type[1], r.at[HR_KV_V], r.at[HR_KV_VS], d);
+                }
+                out[i * ldo + h * a->head_dim + d] = (float)(y / sum);
+            }
+        }
+    }
+    hr_free(p);
+}
+
+typedef struct shape {
+    hr_kv_layout layout;
+    hr_dtype k, v;
+    uint32_t heads, kv_heads, dim, pos0, n_q, window;
+} shape;
+
+/* Sums of up to ~1000 fp32 products of values below 1 and exp within an ulp: 1e-5 of the largest output (about 1). */
+static const double TOLERANCE = 1e-5;
+
+static void check(const shape *c) {
+    const uint32_t n = c->pos0 + c->n_q;
+    const size_t ldk = (size_t)c->kv_heads * c->dim + 3, ldq = (size_t)c->heads * c->dim + 5;
+    hr_kv_cache *cache = fix_cache((hr_kv_cache_config){.layout = c->layout,
+                                                        .n_layers = 2,
+                                                        .n_heads = c->kv_heads,
+                                                        .head_dim = c->dim,
+                                                        .k_type = c->k,
+                                                        .v_type = c->v,
+                                                        .page_size = c->layout == HR_KV_PAGED ? 8 : 0,
+                                                        .max_seqs = 2,
+                                                        .capacity = n,
+                                                        .scatter = 5});
+    assert_int_equal(hr_kv_cache_reserve(cache, 1, n), HR_OK);
+    float *k = fix_floats(n * ldk, 1), *v = fix_floats(n * ldk, 2), *q = fix_floats(c->n_q * ldq, 3);
+    for (size_t i = 0; i < c->n_q * ldq; i++) q[i] *= 4; /* scores that differ: some weights vanish */
+    float *want = fix_floats(c->n_q * ldq, 4), *got = fix_floats(c->n_q * ldq, 4);
+    hr_attn a = {.kv = hr_kv_cache_view(cache, 1),
+                 .layer = 1,
+                 .n_heads = c->heads,
+                 .n_kv_heads = c->kv_heads,
+                 .head_dim = c->dim,
+                 .n_q = c->n_q,
+                 .pos0 = c->pos0,
+                 .window = c->window,
+                 .q = q,
+                 .out = got,
+                 .ldq = ldq,
+                 .ldo = ldq,
+                 .scale = 1 / sqrtf((float)c->dim)};
+    const hr_kernel *attn;
+    for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
+        const hr_kernel *append = fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false);
+        append->fn.kv_append(a.kv, 1, 0, k, ldk, v, ldk, 0, n);
+        if (i == 0) reference(&a, want, ldq);
+        memset(got, 0xff, c->n_q * ldq * sizeof *got);
+        fix_attend(&a, attn, fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false), 2);
+        char what[160];
+        snprintf(what, sizeof what, "%s %s K %s V %s heads %u/%u dim %u pos0 %u n_q %u window %u", attn->name,
+                 hr_kv_layout_name(c->layout), hr_dtypes[c->k].name, hr_dtypes[c->v].name, c->heads, c->kv_heads,
+                 c->dim, c->pos0, c->n_q, c->window);
+        for (uint32_t t = 0; t < c->n_q; t++)
+            hr_assert_near(got + t * ldq, want + t * ldq, (size_t)c->heads * c->dim, TOLERANCE, what);
+    }
+    hr_kv_cache_destroy(cache);
+    hr_free(k), hr_free(v), hr_free(q), hr_free(want), hr_free(got);
+}
+
+static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_Q8_0, HR_Q4_0};
+
+static void types_of_k_and_v(void **state) {
+    (void)state;
+    for (int k = 0; k < 5; k++)
+        for (int v = 0; v < 5; v++) {
+            check(&(shape){HR_KV_ZORDER, types[k], types[v], 6, 2, 64, 40, 1, 0});
+            check(&(shape){HR_KV_PAGED, types[k], types[v], 6, 2, 64, 100, 45, 0});
+        }
+}
+
+static void odd_shapes(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {2, 6, 20, 34, 80, 96, 128, 144};
+    static const uint32_t groups[] = {1, 2, 3, 5, 8, 9, 17, 71};
+    for (int i = 0; i < 8; i++) {
+        for (int t = 0; t < 3; t++) {
+            check(&(shape){HR_KV_HEAD, types[t], types[(t + 1) % 3], groups[i], 1, dims[i], 130, 1, 0});
+            check(&(shape){HR_KV_TOKEN, types[t], types[t], 2 * groups[7 - i], 2, dims[i], 0, 67, 0});
+        }
+    }
+}
+
+static void lengths_round_the_chunk_and_the_split(void **state) {
+    (void)state;
+    static const uint32_t n[] = {0, 1, 3, 127, 128, 129, 511, 512, 513, 1023, 1024, 1300};
+    for (int i = 0; i < 12; i++) {
+        check(&(shape){HR_KV_BLOCK, HR_BF16, HR_BF16, 8, 2, 64, n[i], 1, 0});
+        check(&(shape){HR_KV_BLOCK, HR_F32, HR_BF16, 9, 1, 32, n[i], 1, 0});
+        check(&(shape){HR_KV_SHUFFLED, HR_BF16, HR_F32, 4, 2, 32, n[i], 3, 0});
+    }
+    check(&(shape){HR_KV_HEAD, HR_F32, HR_F32, 2, 1, 16, 0, 300, 0});
+}
+
+static void windows(void **state) {
+    (void)state;
+    static const uint32_t w[] = {1, 2, 7, 128, 200, 5000};
+    for (int i = 0; i < 6; i++) {
+        check(&(shape){HR_KV_HEAD, HR_F32, HR_F32, 4, 2, 32, 300, 1, w[i]});
+        check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 4, 2, 32, 1200, 1, w[i]});
+        check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 20, 2, 32, 900, 1, w[i]});
+        check(&(shape){HR_KV_PAGED, HR_F16, HR_Q8_0, 4, 2, 32, 250, 70, w[i]});
+    }
+}
+
+/* A value that a query does not see may be no number, also when it lies in the same tile of positions. */
+static void what_is_not_seen_does_not_leak(void **state) {
+    (void)state;
+    const hr_kernel *attn;
+    for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
+        hr_kv_cache *cache = fix_cache((hr_kv_cache_config){
+            .layout = HR_KV_HEAD, .n_layers = 1, .n_heads = 1, .head_dim = 32, .max_seqs = 1, .capacity = 64});
+        float *kv = fix_floats(64 * 32, 1), *q = fix_floats(10 * 32, 2), *out = fix_floats(10 * 32, 3);
+        for (int d = 0; d < 32; d++) kv[6 * 32 + d] = NAN;
+        const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
+        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, kv, 32, kv, 32, 0, 10);
+        hr_attn a = {.kv = s,
+                     .n_heads = 1,
+                     .n_kv_heads = 1,
+                     .head_dim = 32,
+                     .n_q = 10,
+                     .q = q,
+                     .out = out,
+                     .ldq = 32,
+                     .ldo = 32,
+                     .scale = .2f};
+        fix_attend(&a, attn, NULL, 1);
+        for (int t = 0; t < 10; t++)
+            for (int d = 0; d < 32; d++)
+                if (isnan(out[t * 32 + d]) != (t >= 6))
+                    fail_msg("%s: query %d element %d is %g, position 6 holds no numbers", attn->name, t, d,
+                             (double)out[t * 32 + d]);
+        hr_kv_cache_destroy(cache);
+        hr_free(kv), hr_free(q), hr_free(out);
+    }
+}
+
+/* Scores far apart: softmax must neither overflow nor lose the largest. */
+static void large_scores(void **state) {
+    (void)state;
+    const hr_kernel *attn;
+    for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
+        hr_kv_cache *cache = fix_cache((hr_kv_cache_config){
+            .layout = HR_KV_BLOCK, .n_layers = 1, .n_heads = 1, .head_dim = 2, .max_seqs = 1, .capacity = 1000});
+        float *k = fix_floats(2000, 1), *q = fix_floats(2, 2), out[2];
+        for (int p = 0; p < 1000; p++) k[2 * p] = p == 700 ? 1e4f : -1e4f, k[2 * p + 1] = (float)p;
+        q[0] = 100, q[1] = 0;
+        const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
+        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, k, 2, k, 2, 0, 1000);
+        hr_attn a = {.kv = s,
+                     .n_heads = 1,
+                     .n_kv_heads = 1,
+                     .head_dim = 2,
+                     .n_q = 1,
+                     .pos0 = 999,
+                     .q = q,
+                     .out = out,
+                     .ldq = 2,
+                     .ldo = 2,
+                     .scale = 1};
+        fix_attend(&a, attn, fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false), 1);
+        assert_true(out[0] == 1e4f && out[1] == 700); /* all weight on position 700, exactly */
+        hr_kv_cache_destroy(cache);
+        hr_free(k), hr_free(q);
+    }
+}
+
+/* Split and whole decode are two orders of the same sums. */
+static void split_agrees_with_whole(void **state) {
+    (void)state;
+    const hr_kernel *attn;
+    for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
+        hr_kv_cache *cache = fix_cache((hr_kv_cache_config){.layout = HR_KV_ZORDER_H,
+                                                            .n_layers = 1,
+                                                            .n_heads = 3,
+                                                            .head_dim = 64,
+                                                            .k_type = HR_BF16,
+                                                            .v_type = HR_BF16,
+                                                            .max_seqs = 1,
+                                                            .capacity = 2000});
+        float *kv = fix_floats(2000 * 192, 1), *q = fix_floats(2 * 576, 2), *one = fix_floats(576, 3),
+              *two = fix_floats(2 * 576, 3);
+        const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
+        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, kv, 192, kv, 192, 0, 2000);
+        hr_attn a = {.kv = s,
+                     .n_heads = 9,
+                     .n_kv_heads = 3,
+                     .head_dim = 64,
+                     .n_q = 1,
+                     .pos0 = 1999,
+                     .q = q + 576,
+                     .out = one,
+                     .ldq = 576,
+                     .ldo = 576,
+                     .scale = .125f};
+        assert_true(hr_attn_is_split(&a));
+        fix_attend(&a, attn, fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false), 3);
+        a.n_q = 2, a.pos0 = 1998, a.q = q, a.out = two;
+        assert_false(hr_attn_is_split(&a));
+        fix_attend(&a, attn, NULL, 1);
+        hr_assert_near(one, two + 576, 576, TOLERANCE, attn->name);
+        hr_kv_cache_destroy(cache);
+        hr_free(kv), hr_free(q), hr_free(one), hr_free(two);
+    }
+}
+
+/* The bits of a stored row are the same on every ISA and those of hr_quantize_row. */
+static void append_has_the_bits_of_the_reference(void **state) {
+    (void)state;
+    enum { DIM = 96, N = 9 };
+    float *k = fix_floats(N * DIM, 11);
+    for (int d = 0; d < 32; d++) k[d] = 0; /* a group of zeros */
+    for (int d = 32; d < 64; d++) k[d] *= 1e-6f, k[d + DIM] *= 1e4f;
+    for (int t = 0; t < 5; t++) {
+        const hr_dtype plane = types[t] == HR_Q8_0 ? HR_I8G32 : types[t] == HR_Q4_0 ? HR_I4G32 : types[t];
+        const hr_kernel *append;
+        for (size_t i = 0; (append = fix_kernel(HR_FAM_KV_APPEND, i)); i++) {
+            hr_kv_cache *cache = fix_cache((hr_kv_cache_config){.layout = HR_KV_HEAD,
+                                                                .n_layers = 1,
+                                                                .n_heads = 1,
+                                                                .head_dim = DIM,
+                                                                .k_type = types[t],
+                                                                .v_type = types[t],
+                                                                .max_seqs = 1,
+                                                                .capacity = N});
+            const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
+            append->fn.kv_append(s, 0, 0, k, DIM, k, DIM, 0, N);
+            for (uint32_t p = 0; p < N; p++) {
+                uint8_t row[DIM * 4];
+                uint16_t scales[DIM / 32];
+                assert_int_equal(hr_quantize_row(plane, k + p * DIM, DIM, row, scales), HR_OK);
+                const hr_kv_rows r = hr_kv_run(s, 0, 0, p);
+                for (int x = 0; x < 2; x++) {
+                    assert_memory_equal(r.at[x], row, s->g->row_bytes[x]);
+                    if (r.at[x + 2]) assert_memory_equal(r.at[x + 2], scales, s->g->row_bytes[x + 2]);
+                }
+            }
+            hr_kv_cache_destroy(cache);
+        }
+    }
+    hr_free(k);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(types_of_k_and_v),
+        cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(lengths_round_the_chunk_and_the_split),
+        cmocka_unit_test(windows),
+        cmocka_unit_test(what_is_not_seen_does_not_leak),
+        cmocka_unit_test(large_scores),
+        cmocka_unit_test(split_agrees_with_whole),
+        cmocka_unit_test(append_has_the_bits_of_the_reference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
