@@ -1,0 +1,207 @@
+/* Opening and closing. Invariants:
+ *   1. A file that is not ours is never opened as a database, so it stays as it is to the byte.
+ *   2. Schema, application_id and user_version appear in one transaction: a file is empty or complete.
+ *   3. A cell with its samples and ops is one transaction (store_write.c), synced when it ends.
+ *   4. Reading needs no right to write, and makes no store where there is none.
+ *
+ *   absent, empty --create_schema--> ours --journal_mode=WAL--> open for writing
+ *   ours --open_to_read--> open; where nothing may be written and no log is left behind: open as immutable */
+#include "harness/store/store_internal.h"
+
+#include "kernels/base/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char *join(const char *a, const char *b) {
+    size_t n = strlen(a), m = strlen(b) + 1;
+    char *text = hr_malloc(n + m);
+    if (text) memcpy(text, a, n), memcpy(text + n, b, m);
+    return text;
+}
+
+/* The folder that holds path: "." for a bare name. */
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = hr_strdup(slash ? path : ".");
+    if (folder && slash) folder[slash == path ? 1 : slash - path] = 0;
+    return folder;
+}
+
+static hr_status make_folder(const char *path) {
+    char *folder = folder_of(path);
+    if (!folder) HR_FAIL(HR_ERR_MEMORY, "store %s: out of memory", path);
+    hr_status status = HR_OK;
+    for (char *at = folder + 1; status == HR_OK; at++) {
+        char end = *at;
+        if (end != '/' && end != 0) continue;
+        *at = 0;
+        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+            status = hr_fail(HR_ERR_IO, "store %s: folder %s cannot be made (%s): name another file with --db", path,
+                             folder, strerror(errno));
+        *at = end;
+        if (end == 0) break;
+    }
+    hr_free(folder);
+    return status;
+}
+
+static bool writable(const char *path, bool file_exists) {
+    char *folder = folder_of(path);
+    bool yes = folder && access(folder, W_OK) == 0 && (!file_exists || access(path, W_OK) == 0);
+    hr_free(folder);
+    return yes;
+}
+
+static bool has_log(const char *path) {
+    char *log = join(path, "-wal");
+    struct stat s;
+    bool yes = log && stat(log, &s) == 0 && s.st_size > 0;
+    hr_free(log);
+    return yes;
+}
+
+static hr_status connect_to(hr_store *store, const char *name, int flags) {
+    int rc = sqlite3_open_v2(name, &store->db, flags | SQLITE_OPEN_EXRESCODE, NULL);
+    if (rc != SQLITE_OK) return hr_store_check(store, rc);
+    sqlite3_busy_timeout(store->db, HR_STORE_BUSY_MS);
+    return hr_store_exec(store, "PRAGMA foreign_keys = ON");
+}
+
+/* file:PATH?immutable=1 with what URIs reserve escaped. */
+static char *immutable_uri(const char *path) {
+    static const char hex[] = "0123456789ABCDEF";
+    char *uri = hr_malloc(hr_mul(strlen(path), 3) + 32), *at = uri;
+    if (!uri) return NULL;
+    at = stpcpy(at, "file:");
+    for (const char *c = path; *c; c++) {
+        if (strchr("%?#", *c))
+            *at++ = '%', *at++ = hex[(unsigned char)*c >> 4], *at++ = hex[*c & 15];
+        else
+            *at++ = *c;
+    }
+    strcpy(at, "?immutable=1");
+    return uri;
+}
+
+static hr_status open_to_read(hr_store *store, const char *name) {
+    if (writable(name, true)) { /* so that a log left by a killed sweep is taken in; nothing else is written */
+        HR_TRY(connect_to(store, name, SQLITE_OPEN_READWRITE));
+        return hr_store_exec(store, "PRAGMA query_only = ON");
+    }
+    if (has_log(name)) {
+        hr_status status = connect_to(store, name, SQLITE_OPEN_READONLY);
+        if (status == HR_OK) status = hr_store_exec(store, "SELECT 1 FROM sqlite_schema LIMIT 1");
+        if (status == HR_ERR_IO)
+            HR_FAIL(HR_ERR_IO,
+                    "store %s has changes in %s-wal that cannot be read in a read-only folder: copy both "
+                    "files where they may be written",
+                    store->path, store->path);
+        return status;
+    }
+    char *uri = immutable_uri(name);
+    if (!uri) HR_FAIL(HR_ERR_MEMORY, "store %s: out of memory", store->path);
+    hr_status status = connect_to(store, uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI);
+    hr_free(uri);
+    return status;
+}
+
+static hr_status read_pragma(hr_store *store, const char *sql, sqlite3_int64 *value) {
+    sqlite3_stmt *statement;
+    HR_TRY(hr_store_prepare(store, sql, &statement));
+    int rc = sqlite3_step(statement);
+    if (rc == SQLITE_ROW) *value = sqlite3_column_int64(statement, 0);
+    hr_status status = hr_store_check(store, rc);
+    sqlite3_finalize(statement);
+    return status;
+}
+
+static hr_status check_version(hr_store *store) {
+    sqlite3_int64 version = 0;
+    HR_TRY(read_pragma(store, "PRAGMA user_version", &version));
+    if (version == HR_STORE_VERSION) return HR_OK;
+    HR_FAIL(
+        HR_ERR_INPUT,
+        "store %s has schema version %lld, this program reads and writes version %d: use the %s program that made it, "
+        "or name another file with --db",
+        store->path, (long long)version, HR_STORE_VERSION, version > HR_STORE_VERSION ? "newer" : "older");
+}
+
+/* False for an empty database, which is also what a creation that was cut short rolls back to. */
+static hr_status is_made(hr_store *store, bool *made) {
+    sqlite3_int64 application = 0;
+    HR_TRY(read_pragma(store, "PRAGMA application_id", &application));
+    *made = application != 0;
+    return HR_OK;
+}
+
+/* Another process may have made the schema between our look at the file and the lock. */
+static hr_status create_schema(hr_store *store) {
+    HR_TRY(hr_store_exec(store, "BEGIN IMMEDIATE"));
+    bool made = false;
+    hr_status status = is_made(store, &made);
+    if (status == HR_OK && !made) status = hr_store_exec(store, hr_store_schema);
+    return hr_store_end(store, status);
+}
+
+/* The change to WAL needs the file alone for a moment and does not wait for it by itself. A file system without shared
+ * memory answers with another mode, which is as safe. */
+static hr_status use_log(hr_store *store) {
+    for (int waited_ms = 0;; waited_ms += 10) {
+        int rc = sqlite3_exec(store->db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", NULL, NULL, NULL);
+        if ((rc & 0xff) != SQLITE_BUSY || waited_ms >= HR_STORE_BUSY_MS) return hr_store_check(store, rc);
+        sqlite3_sleep(10);
+    }
+}
+
+static hr_status open_to_write(hr_store *store, const char *name, hr_store_file found) {
+    if (found == HR_STORE_ABSENT) HR_TRY(make_folder(name));
+    if (!writable(name, found != HR_STORE_ABSENT)) return hr_store_error(store->path, SQLITE_READONLY, NULL);
+    HR_TRY(connect_to(store, name, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+    bool made;
+    HR_TRY(is_made(store, &made));
+    if (!made) HR_TRY(create_schema(store));
+    HR_TRY(check_version(store));
+    return use_log(store);
+}
+
+static hr_status no_store(const hr_store *store) {
+    HR_FAIL(HR_ERR_INPUT, "there is no store at %s: measure something with `headroom sweep` or name one with --db",
+            store->path);
+}
+
+static hr_status open_found(hr_store *store, const char *name, bool write) {
+    hr_store_file found;
+    HR_TRY(hr_store_classify(name, &found));
+    if (write) return open_to_write(store, name, found);
+    if (found != HR_STORE_OURS) return no_store(store);
+    HR_TRY(open_to_read(store, name));
+    bool made;
+    HR_TRY(is_made(store, &made));
+    if (!made) return no_store(store);
+    return check_version(store);
+}
+
+hr_status hr_store_open(const char *path, bool write, hr_store **out) {
+    hr_store *store = hr_calloc(1, sizeof *store);
+    char *name = join(path[0] == ':' ? "./" : "", path); /* ":memory:" is a file like any other */
+    if (store) store->path = hr_strdup(path);
+    hr_status status = store && name && store->path ? open_found(store, name, write)
+                                                    : hr_fail(HR_ERR_MEMORY, "store %s: out of memory", path);
+    hr_free(name);
+    if (status == HR_OK)
+        *out = store;
+    else
+        hr_store_close(store);
+    return status;
+}
+
+void hr_store_close(hr_store *store) {
+    if (!store) return;
+    sqlite3_close(store->db);
+    hr_free(store->path);
+    hr_free(store);
+}

@@ -1,0 +1,120 @@
+-- The store of Headroom. The program embeds this file; it is also the documentation of the public tables.
+--
+-- Columns of `cell` are the keys of a cell (harness/formats/cell_keys.h; a test holds both together): a distribution
+-- such as ttft_ms becomes ttft_ms_n, ttft_ms_min, ...; lists of words join with ';'; units are in the names; unknown is
+-- NULL; booleans are 0 or 1. The column `json` keeps each object whole, so that nothing is lost by flattening.
+-- `seq` counts insertions: `last` is the row with the highest.
+
+PRAGMA application_id = 1213354836; -- 0x48525354, "HRST": marks the file as ours
+PRAGMA user_version = 1;            -- version of this schema; a program refuses any other
+
+CREATE TABLE machine (
+    machine_class TEXT PRIMARY KEY, -- CPU or GPU model, cores, memory: "epyc-zen4-2c-24g"
+    first_seen TEXT NOT NULL,       -- UTC
+    last_seen TEXT NOT NULL,
+    json TEXT NOT NULL              -- facts as seen last
+) WITHOUT ROWID;
+
+CREATE TABLE run (
+    seq INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL UNIQUE,    -- 16 hex digits
+    started TEXT NOT NULL,          -- UTC, ISO 8601
+    ended TEXT,                     -- NULL: still running, or killed
+    exit_code INTEGER,
+    command TEXT,
+    args TEXT,                      -- JSON of what was given
+    build_commit TEXT,
+    compiler TEXT,
+    tags TEXT,
+    manifest TEXT,                  -- what --resume must find unchanged
+    machine_class TEXT REFERENCES machine (machine_class),
+    machine TEXT,                   -- JSON: facts of the machine as this run saw them
+    json TEXT NOT NULL
+);
+
+CREATE TABLE cell (
+    seq INTEGER PRIMARY KEY,
+    build_commit TEXT, build_number INTEGER, cpu_info TEXT, gpu_info TEXT, backends TEXT, model_filename TEXT,
+    model_type TEXT, model_size INTEGER, model_n_params INTEGER, n_batch INTEGER, n_ubatch INTEGER, n_threads INTEGER,
+    type_k TEXT, type_v TEXT, n_gpu_layers INTEGER, flash_attn INTEGER, n_prompt INTEGER, n_gen INTEGER,
+    n_depth INTEGER, test_time TEXT, avg_ns REAL, stddev_ns REAL, avg_ts REAL, stddev_ts REAL, test TEXT,
+    cell_id TEXT NOT NULL, run_id TEXT NOT NULL REFERENCES run (run_id), status TEXT, error TEXT, n_seqs INTEGER,
+    isl INTEGER, osl INTEGER, quant TEXT, act TEXT, kv_layout TEXT, page_size INTEGER, kv_alloc TEXT, fusion TEXT,
+    weights TEXT, isa TEXT, device TEXT, seed INTEGER, tags TEXT,
+    ttft_ms_n INTEGER, ttft_ms_min REAL, ttft_ms_p50 REAL, ttft_ms_p90 REAL, ttft_ms_p95 REAL, ttft_ms_p99 REAL,
+    ttft_ms_max REAL, ttft_ms_mean REAL, ttft_ms_stddev REAL, ttft_ms_mad REAL, ttft_ms_ci95_lo REAL,
+    ttft_ms_ci95_hi REAL, ttft_ms_weak TEXT,
+    ttft_queue_ms_n INTEGER, ttft_queue_ms_min REAL, ttft_queue_ms_p50 REAL, ttft_queue_ms_p90 REAL,
+    ttft_queue_ms_p95 REAL, ttft_queue_ms_p99 REAL, ttft_queue_ms_max REAL, ttft_queue_ms_mean REAL,
+    ttft_queue_ms_stddev REAL, ttft_queue_ms_mad REAL, ttft_queue_ms_ci95_lo REAL, ttft_queue_ms_ci95_hi REAL,
+    ttft_queue_ms_weak TEXT,
+    ttft_prefill_ms_n INTEGER, ttft_prefill_ms_min REAL, ttft_prefill_ms_p50 REAL, ttft_prefill_ms_p90 REAL,
+    ttft_prefill_ms_p95 REAL, ttft_prefill_ms_p99 REAL, ttft_prefill_ms_max REAL, ttft_prefill_ms_mean REAL,
+    ttft_prefill_ms_stddev REAL, ttft_prefill_ms_mad REAL, ttft_prefill_ms_ci95_lo REAL, ttft_prefill_ms_ci95_hi REAL,
+    ttft_prefill_ms_weak TEXT,
+    ttft_first_sample_ms_n INTEGER, ttft_first_sample_ms_min REAL, ttft_first_sample_ms_p50 REAL,
+    ttft_first_sample_ms_p90 REAL, ttft_first_sample_ms_p95 REAL, ttft_first_sample_ms_p99 REAL,
+    ttft_first_sample_ms_max REAL, ttft_first_sample_ms_mean REAL, ttft_first_sample_ms_stddev REAL,
+    ttft_first_sample_ms_mad REAL, ttft_first_sample_ms_ci95_lo REAL, ttft_first_sample_ms_ci95_hi REAL,
+    ttft_first_sample_ms_weak TEXT,
+    tpot_excl_first_ms_n INTEGER, tpot_excl_first_ms_min REAL, tpot_excl_first_ms_p50 REAL,
+    tpot_excl_first_ms_p90 REAL, tpot_excl_first_ms_p95 REAL, tpot_excl_first_ms_p99 REAL,
+    tpot_excl_first_ms_max REAL, tpot_excl_first_ms_mean REAL, tpot_excl_first_ms_stddev REAL,
+    tpot_excl_first_ms_mad REAL, tpot_excl_first_ms_ci95_lo REAL, tpot_excl_first_ms_ci95_hi REAL,
+    tpot_excl_first_ms_weak TEXT,
+    itl_step_ms_n INTEGER, itl_step_ms_min REAL, itl_step_ms_p50 REAL, itl_step_ms_p90 REAL, itl_step_ms_p95 REAL,
+    itl_step_ms_p99 REAL, itl_step_ms_max REAL, itl_step_ms_mean REAL, itl_step_ms_stddev REAL, itl_step_ms_mad REAL,
+    itl_step_ms_ci95_lo REAL, itl_step_ms_ci95_hi REAL, itl_step_ms_weak TEXT,
+    e2e_ms_n INTEGER, e2e_ms_min REAL, e2e_ms_p50 REAL, e2e_ms_p90 REAL, e2e_ms_p95 REAL, e2e_ms_p99 REAL,
+    e2e_ms_max REAL, e2e_ms_mean REAL, e2e_ms_stddev REAL, e2e_ms_mad REAL, e2e_ms_ci95_lo REAL, e2e_ms_ci95_hi REAL,
+    e2e_ms_weak TEXT,
+    prefill_tok_s REAL, decode_tok_s REAL, output_tok_s REAL, per_user_tok_s REAL, requests_s REAL,
+    prefill_req_s_device REAL, decode_tok_s_device REAL, goodput_req_s REAL, bytes_weights REAL, bytes_kv_read REAL,
+    bytes_kv_write REAL, bytes_step REAL, flops_step REAL, flops_by_unit_fp32 REAL, flops_by_unit_bf16 REAL,
+    flops_by_unit_int8 REAL, intensity_flop_byte REAL, prefill_bytes REAL, prefill_flops REAL, prefill_mfu REAL,
+    prefill_roof_fraction REAL, prefill_bound TEXT, mbu REAL, mfu REAL, roof_time_ms REAL, roof_fraction REAL,
+    bound TEXT, peak_read_gb_s REAL, peak_gflop_s_fp32 REAL, peak_gflop_s_bf16 REAL, peak_gflop_s_int8 REAL,
+    cache_resident INTEGER, stop_reason TEXT, noise_rel REAL, warmups INTEGER, probe_overhead_pct REAL,
+    psi_cpu_some_pct REAL, clock_ratio REAL, handoff_ns REAL, read_gb_s_before REAL, read_gb_s_after REAL,
+    state_class TEXT, page_faults INTEGER, ctx_switches INTEGER, flags TEXT, kernels_prefill TEXT,
+    kernels_decode TEXT, kv_bytes_needed INTEGER, kv_bytes_touched INTEGER, huge_pages INTEGER,
+    rss_peak_bytes INTEGER,
+    json TEXT NOT NULL,
+    UNIQUE (run_id, cell_id)
+);
+
+CREATE TABLE sample (
+    run_id TEXT NOT NULL,
+    cell_id TEXT NOT NULL,
+    i INTEGER NOT NULL,             -- order of measurement, from 0
+    ns INTEGER NOT NULL,            -- wall time of one repetition
+    flags TEXT,                     -- "throttled": kept, but left out of the statistics
+    PRIMARY KEY (run_id, cell_id, i),
+    FOREIGN KEY (run_id, cell_id) REFERENCES cell (run_id, cell_id) ON DELETE CASCADE
+) WITHOUT ROWID;
+
+CREATE TABLE op (
+    run_id TEXT NOT NULL,
+    cell_id TEXT NOT NULL,
+    phase TEXT NOT NULL,            -- prefill, decode
+    layer INTEGER,                  -- -1: outside the layers
+    op TEXT NOT NULL,               -- op class: embed norm qkv rope ...
+    kernel TEXT,
+    n INTEGER,                      -- times it ran in the recorded repetitions
+    median_ns REAL,                 -- of one call
+    bytes INTEGER,                  -- of one call
+    flops INTEGER,                  -- of one call
+    FOREIGN KEY (run_id, cell_id) REFERENCES cell (run_id, cell_id) ON DELETE CASCADE
+);
+CREATE INDEX op_of_cell ON op (run_id, cell_id);
+
+CREATE TABLE roof (
+    seq INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES run (run_id),
+    machine_class TEXT,
+    measured TEXT NOT NULL,         -- UTC
+    llc_bytes INTEGER,              -- last-level cache as the knee of the size sweep
+    clock_ghz REAL,
+    handoff_ns REAL,                -- core to core, one way
+    json TEXT NOT NULL              -- the object of `headroom roof --json`
+);
