@@ -154,7 +154,7 @@ static json_t *bytes_or_null(uint64_t bytes) {
 }
 
 json_t *hr_machine_json(const hr_machine *m) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "class_name",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "machine_class",
                      text_or_null(m->class_name), "cpu", text_or_null(m->cpu), "os", text_or_null(m->os), "governor",
                      text_or_null(m->governor), "hypervisor", text_or_null(m->hypervisor), "cores",
                      (json_int_t)m->cores, "threads", (json_int_t)m->threads, "numa_nodes", (json_int_t)m->numa_nodes,

@@ -17,6 +17,7 @@ typedef struct hr_machine {
     char isas[64];                                        /* "generic avx2 avx512 vnni bf16" */
 } hr_machine;
 hr_status hr_machine_get(hr_machine *out);
+/* The fields above, class_name as "machine_class"; what is unknown is null. New reference, NULL when out of memory. */
 json_t *hr_machine_json(const hr_machine *machine);
 
 /* A few milliseconds each; NaN where the machine cannot. Kept small so that they can stand beside every cell. */
@@ -39,10 +40,13 @@ unsigned hr_roofs_threads(const hr_roofs *roofs);
  * Rates are the best of several short probes: peaks for a ratio must not be beaten by what is measured beside them. */
 hr_status hr_roofs_state(hr_roofs *roofs, unsigned units, hr_state *out);
 
-/* The full sweep: what `roof` prints (cli.md), stored per machine. quick: under 10 s. progress may be NULL. */
+/* The full sweep: what `roof` prints (cli.md), stored per machine; beside its keys `sweep`: [{bytes_per_thread, threads,
+ * gb_s}], the best rate at each working set, and `datasheet_read_gb_s`, null where no datasheet is known. quick: under 10
+ * s. progress may be NULL; *out is a new reference. */
 hr_status hr_roofs_measure(hr_roofs *roofs, bool quick, void (*progress)(double share, void *context), void *context,
                            json_t **out);
-/* Last-level cache in bytes as the knee of a short size sweep (for cache_resident); about 1 s, cached in *roofs. */
+/* Last-level cache in bytes, of all threads together, as the knee of a short size sweep (for cache_resident); under a
+ * second, cached in *roofs. */
 hr_status hr_roofs_llc(hr_roofs *roofs, uint64_t *bytes);
 
 /* One way to keep an arithmetic unit busy: an instruction, a vector width, a number of accumulators. */
