@@ -1,0 +1,290 @@
+/* engine.c - an engine opened on a model: configuration, memory, and the steps that callers see. */
+#include "engine/state.h"
+
+#include "kernels/base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+hr_engine_config hr_engine_config_default(void) {
+    return (hr_engine_config){.isa = HR_ISA_AUTO,
+                              .act = -1,
+                              .kv_layout = HR_KV_HEAD,
+                              .page_size = 16,
+                              .k_type = HR_BF16,
+                              .v_type = HR_BF16,
+                              .max_seqs = 1,
+                              .ctx = 4096,
+                              .ubatch = 512,
+                              .batch = 2048,
+                              .flash = true,
+                              .pin = true};
+}
+
+/* ---- opening ---- */
+
+/* --act auto: int8 for quantized weights, bf16 for 16-bit weights where the ISA has the unit, else f32. */
+static hr_act resolve_act(const hr_model *m, int wanted, hr_isa isa) {
+    if (wanted >= 0) return (hr_act)wanted;
+    bool quantized = false, half = false;
+    const hr_layer *l = &m->layers[0];
+    const hr_mat *mats[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->gate, &l->up, &l->down, &m->head};
+    for (size_t i = 0; i < sizeof mats / sizeof *mats; i++) {
+        hr_dtype t = mats[i]->dtype;
+        half |= t == HR_F16 || t == HR_BF16;
+        quantized |= t != HR_F32 && t != HR_F16 && t != HR_BF16;
+    }
+    if (quantized) return HR_ACT_INT8;
+    if (half && isa >= HR_ISA_AVX512 && (hr_cpu_features() & HR_CPU_BF16)) return HR_ACT_BF16;
+    return HR_ACT_F32;
+}
+
+static hr_status check_config(const hr_model_info *info, hr_engine_config *c, hr_isa *isa) {
+    HR_TRY(hr_isa_resolve(c->isa, isa));
+    if (c->threads == 0) c->threads = hr_physical_cores();
+    if (c->max_seqs < 1) HR_FAIL(HR_ERR_USAGE, "sequences: 0 is too few; at least 1");
+    if (c->ubatch < 1 || c->batch < 1) HR_FAIL(HR_ERR_USAGE, "-b and -ub: at least 1 token");
+    if (c->ctx < 1) HR_FAIL(HR_ERR_USAGE, "a context of 0 positions holds nothing; ask for at least 1");
+    if (c->ctx > info->ctx)
+        HR_FAIL(HR_ERR_INPUT, "%s: a context of %u tokens is longer than the model's %u", info->filename, c->ctx,
+                info->ctx);
+    if (c->kv_layout == HR_KV_PAGED && c->page_size == 0) c->page_size = 16;
+    if (c->kv_layout != HR_KV_PAGED) c->page_size = 0;
+    return HR_OK;
+}
+
+static hr_kv_cache_config cache_config(const hr_model_info *info, const hr_engine_config *c) {
+    return (hr_kv_cache_config){.layout = c->kv_layout,
+                                .n_layers = info->n_layers,
+                                .n_heads = info->n_kv_heads,
+                                .head_dim = info->head_dim,
+                                .k_type = c->k_type,
+                                .v_type = c->v_type,
+                                .page_size = c->page_size,
+                                .max_seqs = c->max_seqs,
+                                .capacity = c->ctx};
+}
+
+hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *config, uint64_t *arena, uint64_t *kv) {
+    hr_engine_config c = *config;
+    hr_isa isa;
+    HR_TRY(check_config(info, &c, &isa));
+    hr_act act = c.act >= 0 ? (hr_act)c.act : HR_ACT_F32; /* the largest */
+    hr_sizes sizes = hr_sizes_of(info, &c, act);
+    hr_buffers unused;
+    *arena = hr_buffers_place(&sizes, NULL, &unused);
+    hr_kv_cache_config cache = cache_config(info, &c);
+    return hr_kv_cache_plan(&cache, kv);
+}
+
+/* Bytes of huge pages that the process holds; 0 where the kernel does not say. */
+static uint64_t huge_bytes(void) {
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    if (!f) return 0;
+    char line[128];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "AnonHugePages: %llu kB", &kib) == 1) break;
+    fclose(f);
+    return (uint64_t)kib << 10;
+}
+
+/* First touch by the thread that will use the part most: equal shares in order. */
+static void touch_share(void *context, unsigned thread, unsigned n_threads) {
+    hr_engine *e = context;
+    size_t from, to;
+    hr_share(e->arena_bytes, (size_t)2 << 20, thread, n_threads, &from, &to);
+    memset(e->arena + from, 0, to - from);
+    hr_kv_cache_touch(e->kv, thread, n_threads);
+}
+
+static hr_status open_memory(hr_engine *e) {
+    const hr_model_info *info = &e->model->info;
+    hr_buffers unused;
+    e->sizes = hr_sizes_of(info, &e->config, e->act);
+    e->arena_bytes = hr_buffers_place(&e->sizes, NULL, &unused);
+    e->arena = hr_pages_alloc(e->arena_bytes, true);
+    if (!e->arena)
+        HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of run state; try a smaller -ub",
+                (double)e->arena_bytes / 1e6);
+    hr_buffers_place(&e->sizes, e->arena, &e->b);
+    hr_kv_cache_config cache = cache_config(info, &e->config);
+    HR_TRY(hr_kv_cache_create(&cache, &e->kv));
+    uint64_t before = huge_bytes();
+    hr_pool_run(e->pool, touch_share, e);
+    e->huge_pages = huge_bytes() > before;
+    return HR_OK;
+}
+
+static hr_status open_engine(hr_engine *e) {
+    HR_TRY(check_config(&e->model->info, &e->config, &e->isa));
+    e->act = resolve_act(e->model, e->config.act, e->isa);
+    HR_TRY(hr_probe_init(&e->probe));
+    HR_TRY(hr_pool_create(e->config.threads, e->config.pin, &e->pool));
+    return open_memory(e);
+}
+
+hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out) {
+    *out = NULL;
+    hr_engine *e = hr_calloc(1, sizeof *e);
+    if (!e) HR_FAIL(HR_ERR_MEMORY, "out of memory for an engine");
+    e->model = model;
+    e->config = *config;
+    hr_status status = open_engine(e);
+    if (status != HR_OK) {
+        hr_engine_destroy(e);
+        return status;
+    }
+    *out = e;
+    return HR_OK;
+}
+
+void hr_engine_destroy(hr_engine *e) {
+    if (!e) return;
+    hr_pool_destroy(e->pool);
+    hr_kv_cache_destroy(e->kv);
+    hr_pages_free(e->arena, e->arena_bytes);
+    hr_probe_fini(&e->probe);
+    hr_free(e);
+}
+
+hr_engine_facts hr_engine_get_facts(const hr_engine *e) {
+    hr_engine_facts f = {.act = e->act,
+                         .isa = e->isa,
+                         .threads = e->config.threads,
+                         .arena_bytes = e->arena_bytes,
+                         .kv_bytes = hr_kv_cache_mapped(e->kv),
+                         .huge_pages = e->huge_pages,
+                         .pinned = hr_pool_pinned(e->pool)};
+    hr_kv_cache_bytes(e->kv, &f.kv_bytes_needed, &f.kv_bytes_touched);
+    return f;
+}
+
+/* ---- steps ---- */
+
+size_t hr_engine_next_pass(const hr_engine *e, size_t done, size_t n) {
+    size_t left_in_batch = e->config.batch - done % e->config.batch, step = n - done;
+    if (step > left_in_batch) step = left_in_batch;
+    if (step > e->config.ubatch) step = e->config.ubatch;
+    return step < e->sizes.tokens ? step : e->sizes.tokens;
+}
+
+static hr_status check_seq(const hr_engine *e, uint32_t seq, size_t n) {
+    if (seq >= e->config.max_seqs)
+        HR_FAIL(HR_ERR_INPUT, "sequence %u of %u: the engine was opened for fewer", seq, e->config.max_seqs);
+    const uint32_t len = hr_engine_seq_len(e, seq);
+    if (n > e->config.ctx - len)
+        HR_FAIL(HR_ERR_INPUT, "sequence %u: %zu tokens more than %u of %u positions do not fit", seq, n, len,
+                e->config.ctx);
+    return HR_OK;
+}
+
+static hr_status check_tokens(const hr_engine *e, const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (tokens[i] < 0 || (uint32_t)tokens[i] >= e->sizes.vocab)
+            HR_FAIL(HR_ERR_INPUT, "token %zu: id %d is outside the vocabulary of %u", i, tokens[i], e->sizes.vocab);
+    return HR_OK;
+}
+
+/* n checked tokens of one sequence; logits of all of them into `all`, or of the last into the engine's, or none. */
+static hr_status prefill(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, bool last, float *all) {
+    const size_t vocab = e->sizes.vocab;
+    for (size_t done = 0; done < n;) {
+        const size_t step = hr_engine_next_pass(e, done, n);
+        const uint32_t pos0 = hr_engine_seq_len(e, seq);
+        HR_TRY(hr_kv_cache_reserve(e->kv, seq, pos0 + (uint32_t)step));
+        hr_segment segment = {.kv = hr_kv_cache_view(e->kv, seq), .pos0 = pos0, .n = (uint32_t)step};
+        hr_batch batch = {.phase = HR_PHASE_PREFILL,
+                          .tokens = tokens + done,
+                          .n = (uint32_t)step,
+                          .n_segments = 1,
+                          .segments = &segment,
+                          .logit_rows = e->b.logit_rows,
+                          .logits = e->b.logits};
+        if (all) {
+            batch.n_logits = (uint32_t)step, batch.logits = all + done * vocab;
+            for (uint32_t i = 0; i < step; i++) e->b.logit_rows[i] = i;
+        } else if (last && done + step == n) {
+            batch.n_logits = 1;
+            e->b.logit_rows[0] = (uint32_t)step - 1;
+        }
+        hr_forward(e, &batch);
+        done += step;
+    }
+    return HR_OK;
+}
+
+hr_status hr_engine_prefill(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, bool want_logits) {
+    HR_TRY(check_seq(e, seq, n));
+    HR_TRY(check_tokens(e, tokens, n));
+    return prefill(e, seq, tokens, n, want_logits, NULL);
+}
+
+hr_status hr_engine_prefill_all(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, float *out) {
+    HR_TRY(check_seq(e, seq, n));
+    HR_TRY(check_tokens(e, tokens, n));
+    return prefill(e, seq, tokens, n, false, out);
+}
+
+hr_status hr_engine_decode(hr_engine *e, const uint32_t *seqs, const int32_t *tokens, size_t n) {
+    if (n < 1 || n > e->config.max_seqs)
+        HR_FAIL(HR_ERR_INPUT, "a step of %zu sequences: the engine was opened for 1..%u", n, e->config.max_seqs);
+    HR_TRY(check_tokens(e, tokens, n));
+    for (size_t i = 0; i < n; i++) {
+        HR_TRY(check_seq(e, seqs[i], 1));
+        for (size_t j = 0; j < i; j++)
+            if (seqs[j] == seqs[i]) HR_FAIL(HR_ERR_INPUT, "sequence %u stands twice in one step", seqs[i]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t pos = hr_engine_seq_len(e, seqs[i]);
+        HR_TRY(hr_kv_cache_reserve(e->kv, seqs[i], pos + 1));
+        e->b.segments[i] =
+            (hr_segment){.kv = hr_kv_cache_view(e->kv, seqs[i]), .pos0 = pos, .n = 1, .row0 = (uint32_t)i};
+        e->b.logit_rows[i] = (uint32_t)i;
+    }
+    hr_batch batch = {.phase = HR_PHASE_DECODE,
+                      .tokens = tokens,
+                      .n = (uint32_t)n,
+                      .n_segments = (uint32_t)n,
+                      .segments = e->b.segments,
+                      .logit_rows = e->b.logit_rows,
+                      .n_logits = (uint32_t)n,
+                      .logits = e->b.logits};
+    hr_forward(e, &batch);
+    return HR_OK;
+}
+
+const float *hr_engine_logits(const hr_engine *e, size_t i) {
+    return e->last_logits + i * e->sizes.vocab;
+}
+
+uint32_t hr_engine_seq_len(const hr_engine *e, uint32_t seq) {
+    return hr_kv_cache_view(e->kv, seq)->len;
+}
+
+void hr_engine_seq_cut(hr_engine *e, uint32_t seq, uint32_t len) {
+    if (seq < e->config.max_seqs && len < hr_engine_seq_len(e, seq)) hr_kv_cache_cut(e->kv, seq, len);
+}
+
+int32_t hr_engine_sample(hr_engine *e, size_t i, const hr_sampling *how, uint64_t *rng) {
+    hr_probe_enter(&e->probe, HR_OP_SAMPLE, -1, how->temperature > 0 ? "sample" : "argmax", (hr_work){0});
+    int32_t id = hr_sample(hr_engine_logits(e, i), e->sizes.vocab, how, rng, e->b.candidates);
+    hr_probe_leave(&e->probe);
+    return id;
+}
+
+/* ---- records ---- */
+
+hr_status hr_engine_record(hr_engine *e, size_t capacity) {
+    return hr_probe_record(&e->probe, capacity);
+}
+
+void hr_engine_record_reset(hr_engine *e) {
+    e->probe.n = e->probe.lost = 0;
+}
+
+const hr_op_record *hr_engine_records(const hr_engine *e, size_t *n, size_t *lost) {
+    *n = e->probe.n;
+    if (lost) *lost = e->probe.lost;
+    return e->probe.records;
+}
