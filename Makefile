@@ -13,6 +13,10 @@ SAN     ?=
 OPT     ?= -O2
 CUDA    ?= /usr/local/cuda
 
+# One short line a step; V=1 prints the commands.
+say = @$(if $(V),,printf '  %-4s %s\n' $(1) $(2);)
+quiet = $(if $(V),,@)
+
 ARCH    := $(shell uname -m)
 WARN    := -Wall -Wextra -Wshadow -Werror
 CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP
@@ -55,14 +59,16 @@ all: deps ## build the program (build/headroom), installing what the build lacks
 	@$(MAKE) --no-print-directory $(BUILD)/headroom
 
 $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC))
 $(BUILD)/libengine.a: $(call obj,$(ENGINE_SRC))
 $(BUILD)/libharness.a: $(call obj,$(HARNESS_SRC))
 $(LIBS):
+	$(call say,AR,$@)
 	@rm -f $@
-	ar rcs $@ $(filter %.o,$^)
+	$(quiet)ar rcs $@ $(filter %.o,$^)
 
 # The commit goes into one generated header, rewritten only when it changes.
 $(BUILD)/hr_commit.h: FORCE
@@ -83,11 +89,13 @@ $(BUILD)/obj/%_avx512.o: CFLAGS += $(ISA_avx512)
 $(BUILD)/obj/kernels/%.o: CFLAGS += -O3
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(quiet)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
 -include $(patsubst %.o,%.d,$(call obj,$(ALL_C)))
 
@@ -120,7 +128,8 @@ fuzz-run: $(FUZZ)
 	@tests/fuzz/run_fuzz.sh $(BUILD) $(or $(FUZZ_SECONDS),20)
 $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBS)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
 
 SOURCES_ALL := $(sort $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null))
 format: ## rewrite the sources in the project's format

@@ -237,7 +237,11 @@ hr_status hr_engine_decode(hr_engine *e, const uint32_t *seqs, const int32_t *to
     }
     for (size_t i = 0; i < n; i++) {
         const uint32_t pos = hr_engine_seq_len(e, seqs[i]);
-        HR_TRY(hr_kv_cache_reserve(e->kv, seqs[i], pos + 1));
+        hr_status status = hr_kv_cache_reserve(e->kv, seqs[i], pos + 1);
+        if (status != HR_OK) { /* no page left: the sequences before it give theirs back */
+            for (size_t j = 0; j < i; j++) hr_kv_cache_cut(e->kv, seqs[j], e->b.segments[j].pos0);
+            return status;
+        }
         e->b.segments[i] =
             (hr_segment){.kv = hr_kv_cache_view(e->kv, seqs[i]), .pos0 = pos, .n = 1, .row0 = (uint32_t)i};
         e->b.logit_rows[i] = (uint32_t)i;

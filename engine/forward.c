@@ -4,6 +4,8 @@
  * matrix, tokens, or (head, tile) units. The pass knows no architecture by name: it reads the facts of model.h. */
 #include "engine/state.h"
 
+#include "kernels/base/memory.h"
+
 #include <math.h>
 #include <stdatomic.h>
 #include <string.h>
