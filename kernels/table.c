@@ -12,13 +12,7 @@ const char *hr_act_name(hr_act act) {
 }
 
 /* Rows that the program may be built without. */
-#pragma weak hr_kernels_attn_generic
-#pragma weak hr_kernels_vec_generic
-#pragma weak hr_kernels_attn_avx2
-#pragma weak hr_kernels_vec_avx2
 #pragma weak hr_kernels_matmul_avx2
-#pragma weak hr_kernels_attn_avx512
-#pragma weak hr_kernels_vec_avx512
 #pragma weak hr_kernels_matmul_avx512
 
 /* Every list of rows in the program. */

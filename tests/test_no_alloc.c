@@ -18,16 +18,20 @@ static _Atomic uint64_t allocations;
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
     *__libc_memalign(size_t, size_t);
 void *malloc(size_t n) {
-    return allocations++, __libc_malloc(n);
+    allocations++;
+    return __libc_malloc(n);
 }
 void *calloc(size_t n, size_t size) {
-    return allocations++, __libc_calloc(n, size);
+    allocations++;
+    return __libc_calloc(n, size);
 }
 void *realloc(void *old, size_t n) {
-    return allocations++, __libc_realloc(old, n);
+    allocations++;
+    return __libc_realloc(old, n);
 }
 void *aligned_alloc(size_t alignment, size_t n) {
-    return allocations++, __libc_memalign(alignment, n);
+    allocations++;
+    return __libc_memalign(alignment, n);
 }
 #endif
 

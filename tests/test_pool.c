@@ -48,7 +48,8 @@ static void sleepers_wake(void **state) {
 static void affinity_comes_back(void **state) {
     (void)state;
     cpu_set_t before, after;
-    CPU_ZERO(&before), CPU_ZERO(&after);
+    CPU_ZERO(&before);
+    CPU_ZERO(&after);
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     hr_pool *pool;
     assert_int_equal(hr_pool_create(1, true, &pool), HR_OK);
