@@ -7,11 +7,14 @@
 typedef struct hr_engine_args {
     const char *spec; /* -m */
     hr_quant quant;
-    unsigned threads;        /* resolved */
+    unsigned threads;        /* -t; 0: not given */
     hr_engine_config config; /* max_seqs 1; ctx is the caller's to set */
 } hr_engine_args;
 
 /* Reads HR_OPTS_AXES and -m. ERR_USAGE for pairs that are not legal, ERR_UNSUPPORTED for what this machine lacks. */
 hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out);
+
+/* The level of a name of --isa; AUTO for "auto" and for no name of one. */
+hr_isa hr_isa_parse(const char *name);
 
 #endif

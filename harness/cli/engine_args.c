@@ -1,0 +1,52 @@
+#include "harness/cli/engine_args.h"
+
+#include <string.h>
+
+static int act_of(const char *name) {
+    for (int act = 0; act < HR_ACT_COUNT; act++)
+        if (!strcmp(hr_act_name((hr_act)act), name)) return act;
+    return -1; /* auto */
+}
+
+/* The parser has checked that the name is a type. */
+static hr_dtype dtype_of(const char *name) {
+    int t = 0;
+    while (t + 1 < HR_DTYPE_COUNT && strcmp(hr_dtypes[t].name, name)) t++;
+    return (hr_dtype)t;
+}
+
+hr_isa hr_isa_parse(const char *name) {
+    int isa = 0;
+    while (isa < HR_ISA_AUTO && strcmp(hr_isa_name((hr_isa)isa), name)) isa++;
+    return (hr_isa)isa;
+}
+
+hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
+    memset(out, 0, sizeof *out);
+    hr_engine_config *c = &out->config;
+    *c = hr_engine_config_default();
+    out->spec = hr_args_text(args, "--model");
+    if (!out->spec)
+        HR_FAIL(HR_ERR_USAGE, "no model; give one with -m: a GGUF file or synth:NAME (`headroom models` lists names)");
+    HR_TRY(hr_quant_parse(hr_args_text(args, "--quant"), &out->quant));
+    HR_TRY(hr_kv_layout_parse(hr_args_text(args, "--kv-layout"), &c->kv_layout));
+    c->act = act_of(hr_args_text(args, "--act"));
+    c->k_type = dtype_of(hr_args_text(args, "--cache-type-k"));
+    c->v_type = dtype_of(hr_args_text(args, "--cache-type-v"));
+    c->isa = hr_isa_parse(hr_args_text(args, "--isa"));
+    c->page_size = (uint32_t)hr_args_int(args, "--page-size");
+    c->flash = hr_args_int(args, "--flash-attn") == 1;
+    c->threads = (unsigned)hr_args_int(args, "--threads");
+    c->batch = (uint32_t)hr_args_int(args, "--batch-size");
+    c->ubatch = (uint32_t)hr_args_int(args, "--ubatch-size");
+    c->max_seqs = 1;
+    out->threads = c->threads;
+    hr_isa resolved;
+    HR_TRY(hr_isa_resolve(c->isa, &resolved));
+    const char *alloc = hr_args_text(args, "--kv-alloc"), *layout = hr_kv_layout_name(c->kv_layout);
+    const char *fits = c->kv_layout == HR_KV_PAGED ? "paged" : "per-request";
+    if (alloc && strcmp(alloc, fits))
+        HR_FAIL(HR_ERR_USAGE, "--kv-alloc %s does not go with --kv-layout %s; leave it out or say %s", alloc, layout,
+                fits);
+    return HR_OK;
+}

@@ -1,0 +1,192 @@
+/* headroom kernels: the kernel table; with -m, which rows that model would run and what they cost a token. */
+#include "harness/cli/option_groups.h"
+#include "harness/cli/output.h"
+#include "harness/cli/text_run.h"
+#include "kernels/base/memory.h"
+
+#include <string.h>
+
+/* Prefill is looked at with this many tokens in one pass: enough for the kernels of large batches. */
+enum { PREFILL_TOKENS = 128, MOST_RECORDS = 1 << 16 };
+
+static const char *const family_names[HR_FAM_COUNT] = {
+    [HR_FAM_ACTS] = "acts",      [HR_FAM_MATMUL] = "matmul",
+    [HR_FAM_ATTN] = "attention", [HR_FAM_ATTN_MERGE] = "attention_merge",
+    [HR_FAM_NORM] = "norm",      [HR_FAM_ROPE] = "rope",
+    [HR_FAM_GLU] = "glu",        [HR_FAM_KV_APPEND] = "kv_append",
+    [HR_FAM_EMBED] = "embed"};
+
+/* The family whose kernel an op class is named after; HR_FAM_COUNT: none in the table. */
+static hr_family family_of(hr_op op) {
+    switch (op) {
+    case HR_OP_QKV:
+    case HR_OP_OUT:
+    case HR_OP_GATE_UP:
+    case HR_OP_DOWN:
+    case HR_OP_HEAD:
+        return HR_FAM_MATMUL;
+    case HR_OP_EMBED:
+        return HR_FAM_EMBED;
+    case HR_OP_NORM:
+        return HR_FAM_NORM;
+    case HR_OP_ROPE:
+        return HR_FAM_ROPE;
+    case HR_OP_KV_APPEND:
+        return HR_FAM_KV_APPEND;
+    case HR_OP_ATTENTION:
+        return HR_FAM_ATTN;
+    default:
+        return HR_FAM_COUNT;
+    }
+}
+
+/* What one row of the table does for the model. */
+typedef struct use {
+    bool ran[HR_PHASE_COUNT];
+    double bytes[HR_PHASE_COUNT], flops[HR_PHASE_COUNT]; /* a token, summed over its ops */
+} use;
+
+/* Adds what the recorder saw in one pass of `tokens` tokens. */
+static void add_records(const hr_engine *engine, hr_phase phase, size_t tokens, use *uses) {
+    size_t n, lost;
+    const hr_op_record *records = hr_engine_records(engine, &n, &lost);
+    for (size_t r = 0; r < n; r++) {
+        hr_family family = family_of(records[r].op);
+        const hr_kernel *k;
+        for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++) {
+            if (k->family != family || strcmp(k->name, records[r].kernel)) continue;
+            uses[i].ran[phase] = true;
+            uses[i].bytes[phase] += (double)records[r].bytes / (double)tokens;
+            uses[i].flops[phase] += (double)records[r].flops / (double)tokens;
+        }
+    }
+}
+
+/* Helpers that run inside an op and leave no record of their own: asked from the chooser. */
+static void add_helpers(const hr_engine *engine, const hr_engine_config *config, hr_phase phase, uint32_t tokens,
+                        use *uses) {
+    const hr_engine_facts facts = hr_engine_get_facts(engine);
+    static const hr_family helpers[] = {HR_FAM_ACTS, HR_FAM_GLU, HR_FAM_ATTN_MERGE};
+    for (size_t h = 0; h < sizeof helpers / sizeof *helpers; h++) {
+        if (helpers[h] == HR_FAM_ATTN_MERGE && phase == HR_PHASE_PREFILL) continue; /* only decode is split */
+        const hr_kernel_query query = {.family = helpers[h],
+                                       .isa = facts.isa,
+                                       .dtype = config->k_type,
+                                       .dtype2 = config->v_type,
+                                       .act = facts.act,
+                                       .n = tokens,
+                                       .flash = config->flash};
+        const hr_kernel *chosen = hr_kernel_choose(&query), *k;
+        for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++) uses[i].ran[phase] |= k == chosen;
+    }
+}
+
+static hr_status observe(hr_text_run *run, use *uses) {
+    hr_engine *engine = run->engine;
+    const uint32_t seq = 0;
+    uint32_t n = PREFILL_TOKENS;
+    if (n > run->args.config.ubatch) n = run->args.config.ubatch;
+    if (n > run->args.config.ctx - 1) n = run->args.config.ctx - 1;
+    int32_t *tokens = hr_calloc(n, sizeof *tokens);
+    if (!tokens) HR_FAIL(HR_ERR_MEMORY, "out of memory for %u tokens", n);
+    for (uint32_t i = 0; i < n; i++) tokens[i] = (int32_t)(i % run->info.vocab);
+    hr_status status = hr_engine_record(engine, MOST_RECORDS);
+    if (status == HR_OK) status = hr_engine_prefill(engine, seq, tokens, n, true);
+    if (status == HR_OK) {
+        add_records(engine, HR_PHASE_PREFILL, n, uses);
+        hr_engine_record_reset(engine);
+        status = hr_engine_decode(engine, &seq, tokens, 1);
+    }
+    if (status == HR_OK) {
+        add_records(engine, HR_PHASE_DECODE, 1, uses);
+        add_helpers(engine, &run->args.config, HR_PHASE_PREFILL, n, uses);
+        add_helpers(engine, &run->args.config, HR_PHASE_DECODE, 1, uses);
+    }
+    hr_free(tokens);
+    return status;
+}
+
+static json_t *dtypes_json(const hr_kernel *k) {
+    json_t *list = json_array();
+    for (int t = 0; t < HR_DTYPE_COUNT; t++)
+        if (k->dtypes >> t & 1u) json_array_append_new(list, json_string(hr_dtypes[t].name));
+    return list;
+}
+
+/* Decode speaks for a row that runs in both phases. */
+static json_t *row_json(const hr_kernel *k, const use *u) {
+    hr_phase phase = u->ran[HR_PHASE_DECODE] ? HR_PHASE_DECODE : HR_PHASE_PREFILL;
+    bool chosen = u->ran[phase], work = chosen && (u->bytes[phase] > 0 || u->flops[phase] > 0);
+    json_t *row = json_object(), *phases = json_array();
+    json_object_set_new(row, "op", json_string(family_names[k->family]));
+    json_object_set_new(row, "name", json_string(k->name));
+    json_object_set_new(row, "isa", json_string(hr_isa_name(k->isa)));
+    json_object_set_new(row, "dtypes", dtypes_json(k));
+    json_object_set_new(row, "act", k->act >= 0 ? json_string(hr_act_name((hr_act)k->act)) : json_null());
+    json_object_set_new(row, "chosen", json_boolean(chosen));
+    for (int p = 0; p < HR_PHASE_COUNT; p++)
+        if (u->ran[p]) json_array_append_new(phases, json_string(hr_phase_names[p]));
+    json_object_set_new(row, "phases", phases);
+    json_object_set_new(row, "bytes_token", work ? json_real(u->bytes[phase]) : json_null());
+    json_object_set_new(row, "flops_token", work ? json_real(u->flops[phase]) : json_null());
+    return row;
+}
+
+static hr_status kernels(const hr_args *args, hr_text_run *run) {
+    hr_output output;
+    hr_progress progress;
+    HR_TRY(hr_output_resolve(args, &output));
+    size_t n = 0;
+    while (hr_kernel_at(n)) n++;
+    use *uses = hr_calloc(n + 1, sizeof *uses);
+    if (!uses) HR_FAIL(HR_ERR_MEMORY, "out of memory for the list of kernels");
+    hr_progress_init(&progress, output.progress);
+    hr_status status = HR_OK;
+    if (hr_args_given(args, "--model")) {
+        status = hr_text_run_init(args, false, run);
+        uint32_t ctx = PREFILL_TOKENS + 1;
+        if (status == HR_OK && ctx > run->info.ctx) ctx = run->info.ctx;
+        if (status == HR_OK) status = hr_text_run_open(run, ctx, &progress);
+        if (status == HR_OK) status = observe(run, uses);
+        hr_progress_clear(&progress);
+    }
+    if (status == HR_OK) {
+        static const char *const keys[] = {"op",     "name",   "isa",         "dtypes",      "act",
+                                           "chosen", "phases", "bytes_token", "flops_token", NULL};
+        json_t *rows = json_array();
+        const char *isa = hr_args_text(args, "--isa"); /* auto shows what other CPUs would run, too */
+        for (size_t i = 0; i < n; i++)
+            if (!strcmp(isa, "auto") || hr_kernel_at(i)->isa <= hr_isa_parse(isa))
+                json_array_append_new(rows, row_json(hr_kernel_at(i), &uses[i]));
+        status = hr_output_rows(&output, rows, keys);
+        json_decref(rows);
+    }
+    hr_free(uses);
+    return status;
+}
+
+static int run_command(const hr_args *args) {
+    hr_text_run run = {0};
+    int code = kernels(args, &run) == HR_OK ? 0 : hr_report_failure();
+    hr_text_run_fini(&run);
+    return code;
+}
+
+static const hr_opt *const options[] = {&hr_opt_model, HR_OPTS_AXES, HR_OPTS_OUTPUT, NULL};
+static const char *const examples[] = {"headroom kernels",
+                                       "the whole table",
+                                       "headroom kernels -m synth:tiny",
+                                       "which rows that model runs, with bytes and flops a token",
+                                       "headroom kernels -m synth:tiny --quant int8 --isa avx2 --json",
+                                       "as JSON, with other weights and an older CPU",
+                                       NULL};
+
+const hr_command hr_command_kernels = {
+    .name = "kernels",
+    .task = "Look up",
+    .summary = "the kernel table; with -m which rows a model runs, and their bytes and flops a token",
+    .synopsis = "headroom kernels [-m MODEL] [engine flags] [-o FORMAT]",
+    .options = options,
+    .examples = examples,
+    .run = run_command,
+};
