@@ -5,7 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One line a fact; objects indented, lists of words on the line. */
+static void print_inline(FILE *stream, const json_t *value) {
+    const char *name;
+    json_t *item;
+    if (json_is_string(value)) {
+        fputs(json_string_value(value), stream);
+    } else if (json_is_object(value)) {
+        json_object_foreach((json_t *)value, name, item) {
+            fprintf(stream, " %s=", name);
+            print_inline(stream, item);
+        }
+    } else {
+        json_dumpf(value, stream, JSON_ENCODE_ANY | JSON_COMPACT);
+    }
+}
+
+/* One line a fact; objects indented, short words of a list on its line, other entries each on their own. */
 static void print_value(FILE *stream, const char *key, const json_t *value, int depth) {
     const char *name;
     json_t *item;
@@ -19,11 +34,10 @@ static void print_value(FILE *stream, const char *key, const json_t *value, int 
     if (json_is_array(value)) {
         if (!json_array_size(value)) fputs(" none", stream);
         json_array_foreach((json_t *)value, i, item) {
-            fputs(json_is_string(item) && strlen(json_string_value(item)) > 20 ? "\n    " : " ", stream);
-            if (json_is_string(item))
-                fputs(json_string_value(item), stream);
-            else
-                json_dumpf(item, stream, JSON_ENCODE_ANY | JSON_COMPACT);
+            bool shorter = json_is_string(item) && strlen(json_string_value(item)) <= 20;
+            fputs(shorter ? " " : "\n   ", stream);
+            if (!shorter && !json_is_object(item)) putc(' ', stream);
+            print_inline(stream, item);
         }
     } else if (json_is_string(value)) {
         fprintf(stream, " %s", json_string_value(value));
