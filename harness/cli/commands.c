@@ -1,10 +1,12 @@
 /* The subcommands, in the order of `headroom help`; rows of one task stand together. */
 #include "harness/cli/options.h"
 
+extern const hr_command hr_command_roof;
 extern const hr_command hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models;
 
 const hr_command *const hr_commands[] = {
+    &hr_command_roof,
     &hr_command_tokenize,
     &hr_command_inspect,
     &hr_command_models,

@@ -91,7 +91,7 @@ static hr_status sweep_sizes(plan *p, unsigned threads, hr_curve *curve) {
 /* The knee near the size that the system reports, which is right for the caches of a core, or in the range of all known
  * cores. */
 static size_t core_cache(const hr_curve *curve, uint64_t hint, size_t lo, size_t hi) {
-    size_t knee = hint ? hr_knee_within(curve, hint / 2, hint * 4) : hr_knee_within(curve, lo, hi);
+    size_t knee = hint ? hr_knee_within(curve, hint / 2, hint * 2) : hr_knee_within(curve, lo, hi);
     return knee ? knee : hint;
 }
 
