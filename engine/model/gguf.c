@@ -79,6 +79,13 @@ static hr_status read_text(reader *r, hr_text *out) {
     return HR_OK;
 }
 
+/* A name: what an index can be made of. */
+static hr_status read_name(reader *r, hr_text *out) {
+    HR_TRY(read_text(r, out));
+    if (!out->n) HR_FAIL(HR_ERR_INPUT, "%s: %s %" PRIu64 " has an empty name", r->g->file, r->what, r->index);
+    return HR_OK;
+}
+
 static hr_status read_value(reader *r, hr_gguf_kv *kv) {
     uint32_t type, elem = 0;
     HR_TRY(read_u32(r, &type));
@@ -110,7 +117,7 @@ static hr_status read_value(reader *r, hr_gguf_kv *kv) {
 
 static hr_status read_tensor(reader *r, hr_gguf_tensor *t) {
     const char *file = r->g->file;
-    HR_TRY(read_text(r, &t->name));
+    HR_TRY(read_name(r, &t->name));
     HR_TRY(read_u32(r, &t->n_dims));
     if (t->n_dims < 1 || t->n_dims > 4)
         HR_FAIL(HR_ERR_INPUT, "%s: tensor '%.*s' has %u dimensions, expected 1 to 4", file, HR_TEXT_ARGS(t->name),
@@ -277,7 +284,7 @@ static hr_status parse(hr_gguf *g) {
     r.what = "key";
     for (r.index = 0; r.index < g->n_kv; r.index++) {
         hr_gguf_kv *kv = &g->kv[r.index];
-        HR_TRY(read_text(&r, &kv->key));
+        HR_TRY(read_name(&r, &kv->key));
         HR_TRY(read_value(&r, kv));
     }
     HR_TRY(index_keys(g));
