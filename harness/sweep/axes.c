@@ -1,0 +1,319 @@
+#include "harness/sweep/axes.h"
+
+#include "kernels/base/memory.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CELLS_MAX = 100000 };
+
+/* What all rows of one point of the engine's axes share. */
+typedef struct builder {
+    const hr_axes *axes;
+    const hr_machine *machine;
+    hr_plan *plan;
+    size_t capacity;
+    size_t *seen; /* [n_seen] index + 1 of a cell by its id, 0: free; open addressing */
+    size_t n_seen;
+} builder;
+
+static hr_status no_memory(void) {
+    return hr_fail(HR_ERR_MEMORY, "no memory for the list of cells; ask for fewer");
+}
+
+/* The slot of an id in the table: where it is, or the free place where it belongs. */
+static size_t *seen_slot(builder *b, const char *id) {
+    uint64_t h = 0;
+    sscanf(id, "%16" SCNx64, &h);
+    size_t i = (size_t)h & (b->n_seen - 1);
+    while (b->seen[i] && strcmp(b->plan->cells[b->seen[i] - 1].id, id)) i = (i + 1) & (b->n_seen - 1);
+    return &b->seen[i];
+}
+
+static hr_status grow(builder *b) {
+    if (b->plan->n < b->capacity) return HR_OK;
+    const size_t capacity = b->capacity ? b->capacity * 2 : 64;
+    hr_plan_cell *cells = hr_realloc(b->plan->cells, hr_mul(capacity, sizeof *cells));
+    if (!cells) return no_memory();
+    b->plan->cells = cells, b->capacity = capacity;
+    size_t *seen = hr_calloc(capacity * 4, sizeof *seen);
+    if (!seen) return no_memory();
+    hr_free(b->seen);
+    b->seen = seen, b->n_seen = capacity * 4;
+    for (size_t i = 0; i < b->plan->n; i++) *seen_slot(b, b->plan->cells[i].id) = i + 1;
+    return HR_OK;
+}
+
+/* Why a cell cannot be measured, into reason; false when it can. */
+static bool refused(const builder *b, hr_plan_cell *cell, char *reason, size_t n) {
+    const hr_cell_config *c = &cell->config;
+    const hr_model_info *info = &b->plan->infos[cell->info];
+    const bool paged = c->kv_layout == HR_KV_PAGED, alloc_paged = !strcmp(c->kv_alloc, "paged");
+    if (paged != alloc_paged) {
+        snprintf(reason, n, "--kv-alloc %s does not go with --kv-layout %s; it needs %s", c->kv_alloc,
+                 hr_kv_layout_name(c->kv_layout), paged ? "paged" : "per-request");
+        return true;
+    }
+    const uint64_t need = hr_cell_positions(c);
+    if (need > info->ctx) {
+        snprintf(reason, n, "needs a context of %" PRIu64 " tokens, %s has %u", need, info->name, info->ctx);
+        return true;
+    }
+    const hr_engine_config e = hr_cell_engine_config(c, info->ctx);
+    if (hr_engine_plan(info, &e, &cell->arena_bytes, &cell->kv_bytes) != HR_OK) {
+        snprintf(reason, n, "%s", hr_error());
+        return true;
+    }
+    const uint64_t all = info->weight_bytes + cell->arena_bytes + cell->kv_bytes;
+    if (b->machine->memory_bytes && all > b->machine->memory_bytes) {
+        snprintf(reason, n, "needs %.1f GB (weights %.1f, KV %.1f), this machine has %.1f GB", (double)all / 1e9,
+                 (double)info->weight_bytes / 1e9, (double)cell->kv_bytes / 1e9,
+                 (double)b->machine->memory_bytes / 1e9);
+        return true;
+    }
+    return false;
+}
+
+static hr_status add(builder *b, const hr_cell_config *config, size_t info) {
+    HR_TRY(grow(b));
+    hr_plan_cell cell = {.config = *config, .info = info};
+    hr_cell_id(config, b->plan->infos[info].hash, b->machine->class_name, b->plan->input, cell.id);
+    size_t *slot = seen_slot(b, cell.id);
+    if (*slot) return HR_OK;
+    if (b->plan->n == CELLS_MAX)
+        HR_FAIL(HR_ERR_USAGE, "the axes make more than %d cells; use shorter lists or several sweeps", CELLS_MAX);
+    char reason[1024];
+    if (refused(b, &cell, reason, sizeof reason)) {
+        cell.skip = hr_strdup(reason);
+        if (!cell.skip) return no_memory();
+        b->plan->n_skipped++;
+    }
+    b->plan->cells[b->plan->n++] = cell;
+    *slot = b->plan->n;
+    return HR_OK;
+}
+
+/* All rows of one point: depth and sequences are axes of the rows. */
+static hr_status add_rows(builder *b, const hr_cell_config *point, size_t info) {
+    const hr_axes *a = b->axes;
+    for (size_t d = 0; d < a->depth.n; d++) {
+        for (size_t s = 0; s < a->seqs.n; s++) {
+            hr_cell_config c = *point;
+            c.isl = c.osl = HR_CELL_NULL;
+            c.depth = a->depth.v[d];
+            c.kind = HR_CELL_PP, c.n_gen = 0, c.n_seqs = HR_CELL_NULL;
+            for (size_t i = 0; i < a->n_prompt.n; i++)
+                if ((c.n_prompt = a->n_prompt.v[i])) HR_TRY(add(b, &c, info));
+            c.n_seqs = a->seqs.v[s];
+            c.kind = HR_CELL_PG;
+            for (size_t i = 0; i < a->pg.n; i++) {
+                c.n_prompt = a->pg.v[2 * i], c.n_gen = a->pg.v[2 * i + 1];
+                HR_TRY(add(b, &c, info));
+            }
+            c.kind = HR_CELL_TG, c.n_prompt = 0, c.batch = c.ubatch = HR_CELL_NULL;
+            for (size_t i = 0; i < a->n_gen.n; i++)
+                if ((c.n_gen = a->n_gen.v[i])) HR_TRY(add(b, &c, info));
+        }
+    }
+    for (size_t s = 0; s < a->seqs.n; s++)
+        for (size_t i = 0; i < a->isl.n; i++)
+            for (size_t o = 0; o < a->osl.n; o++) {
+                hr_cell_config c = *point;
+                c.kind = HR_CELL_ISL, c.depth = HR_CELL_NULL, c.n_seqs = a->seqs.v[s];
+                c.isl = c.n_prompt = a->isl.v[i], c.osl = c.n_gen = a->osl.v[o];
+                HR_TRY(add(b, &c, info));
+            }
+    return HR_OK;
+}
+
+static hr_status dtype_of(const char *name, hr_dtype *out) {
+    for (int t = 0; t < HR_DTYPE_COUNT; t++)
+        if (!strcmp(hr_dtypes[t].name, name)) {
+            *out = (hr_dtype)t;
+            return HR_OK;
+        }
+    HR_FAIL(HR_ERR_USAGE, "unknown KV type '%s'", name);
+}
+
+static hr_status act_of(const char *name, const hr_model_info *info, const hr_cell_config *c, int *out) {
+    if (!strcmp(name, "auto")) {
+        *out = hr_cell_resolve_act(c->quant, info->type, c->isa);
+        return HR_OK;
+    }
+    for (int a = 0; a < HR_ACT_COUNT; a++)
+        if (!strcmp(hr_act_name((hr_act)a), name)) {
+            *out = a;
+            return HR_OK;
+        }
+    HR_FAIL(HR_ERR_USAGE, "unknown value '%s' for --act", name);
+}
+
+/* One element of every list that is an axis of the engine. */
+typedef struct point {
+    size_t isa, act, k, v, layout, page, alloc, flash, threads, batch, ubatch;
+} point;
+
+static hr_status add_point(builder *b, hr_cell_config c, size_t info, const point *at) {
+    const hr_axes *a = b->axes;
+    hr_isa isa = HR_ISA_AUTO;
+    for (int i = 0; i < HR_ISA_COUNT; i++)
+        if (!strcmp(hr_isa_name((hr_isa)i), a->isa.v[at->isa])) isa = (hr_isa)i;
+    HR_TRY(hr_isa_resolve(isa, &c.isa));
+    HR_TRY(act_of(a->act.v[at->act], &b->plan->infos[info], &c, &c.act));
+    HR_TRY(dtype_of(a->k_type.v[at->k], &c.k_type));
+    HR_TRY(dtype_of(a->v_type.v[at->v], &c.v_type));
+    HR_TRY(hr_kv_layout_parse(a->kv_layout.v[at->layout], &c.kv_layout));
+    const bool paged = c.kv_layout == HR_KV_PAGED;
+    c.page_size = paged ? a->page_size.v[at->page] : HR_CELL_NULL;
+    snprintf(c.kv_alloc, sizeof c.kv_alloc, "%s",
+             a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : (paged ? "paged" : "per-request"));
+    c.flash = a->flash.v[at->flash] != 0;
+    c.threads = a->threads.n ? a->threads.v[at->threads] : b->machine->cores;
+    c.batch = a->batch.v[at->batch], c.ubatch = a->ubatch.v[at->ubatch];
+    return add_rows(b, &c, info);
+}
+
+static size_t once(size_t n) {
+    return n ? n : 1;
+}
+
+static hr_status add_group(builder *b, const hr_cell_config *c, size_t info) {
+    const hr_axes *a = b->axes;
+    const size_t sizes[] = {a->isa.n,
+                            a->threads.n,
+                            a->act.n,
+                            a->k_type.n,
+                            a->v_type.n,
+                            a->kv_layout.n,
+                            a->page_size.n,
+                            a->kv_alloc.n,
+                            a->flash.n,
+                            a->batch.n,
+                            a->ubatch.n};
+    enum { N = sizeof sizes / sizeof sizes[0] };
+    size_t at[N] = {0};
+    for (;;) {
+        const point p = {.isa = at[0],
+                         .threads = at[1],
+                         .act = at[2],
+                         .k = at[3],
+                         .v = at[4],
+                         .layout = at[5],
+                         .page = at[6],
+                         .alloc = at[7],
+                         .flash = at[8],
+                         .batch = at[9],
+                         .ubatch = at[10]};
+        HR_TRY(add_point(b, *c, info, &p));
+        int i = N - 1;
+        while (i >= 0 && ++at[i] == once(sizes[i])) at[i--] = 0;
+        if (i < 0) return HR_OK;
+    }
+}
+
+static uint64_t random64(uint64_t *state) { /* splitmix64 */
+    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+bool hr_plan_same_group(const hr_plan_cell *a, const hr_plan_cell *b) {
+    return a->info == b->info;
+}
+
+/* Fisher-Yates inside each group; then the groups themselves are drawn, so that each model is still loaded once. */
+static hr_status shuffle(hr_plan *plan, uint64_t seed) {
+    hr_plan_cell *out = hr_malloc(hr_mul(once(plan->n), sizeof *out));
+    size_t *order = hr_malloc(hr_mul(once(plan->n_infos), sizeof *order)), n = 0;
+    if (!out || !order) {
+        hr_free(out), hr_free(order);
+        return no_memory();
+    }
+    for (size_t i = 0; i < plan->n_infos; i++) order[i] = i;
+    for (size_t i = plan->n_infos; i > 1; i--) {
+        const size_t j = random64(&seed) % i, t = order[i - 1];
+        order[i - 1] = order[j], order[j] = t;
+    }
+    for (size_t g = 0; g < plan->n_infos; g++) {
+        const size_t first = n;
+        for (size_t i = 0; i < plan->n; i++)
+            if (plan->cells[i].info == order[g]) out[n++] = plan->cells[i];
+        for (size_t i = n - first; i > 1; i--) {
+            const size_t j = random64(&seed) % i;
+            const hr_plan_cell t = out[first + i - 1];
+            out[first + i - 1] = out[first + j], out[first + j] = t;
+        }
+    }
+    hr_free(order), hr_free(plan->cells);
+    plan->cells = out;
+    return HR_OK;
+}
+
+static hr_status check_lists(const hr_axes *a) {
+    size_t rows = a->pg.n + a->isl.n;
+    for (size_t i = 0; i < a->n_prompt.n; i++) rows += a->n_prompt.v[i] != 0;
+    for (size_t i = 0; i < a->n_gen.n; i++) rows += a->n_gen.v[i] != 0;
+    if (a->isl.n && !a->osl.n) HR_FAIL(HR_ERR_USAGE, "--isl needs the number of output tokens; add --osl 128");
+    if (a->osl.n && !a->isl.n) HR_FAIL(HR_ERR_USAGE, "--osl needs the length of the prompt; add --isl 512");
+    if (!rows) HR_FAIL(HR_ERR_USAGE, "nothing to measure; give -p, -n, -pg or --isl a number above 0");
+    for (size_t i = 0; i < a->page_size.n; i++) {
+        const int64_t p = a->page_size.v[i];
+        if (p < 1 || p > 256 || (p & (p - 1)))
+            HR_FAIL(HR_ERR_USAGE, "--page-size %" PRId64 ": tokens a page are a power of two from 1 to 256", p);
+    }
+    return HR_OK;
+}
+
+static hr_status build(builder *b) {
+    const hr_axes *a = b->axes;
+    HR_TRY(check_lists(a));
+    b->plan->infos = hr_calloc(hr_mul(a->models.n, a->quant.n), sizeof *b->plan->infos);
+    if (!b->plan->infos) return no_memory();
+    for (size_t m = 0; m < a->models.n; m++)
+        for (size_t q = 0; q < a->quant.n; q++) {
+            hr_cell_config c = {0};
+            if (strlen(a->models.v[m]) >= sizeof c.model)
+                HR_FAIL(HR_ERR_INPUT, "the name of a model is longer than %zu bytes", sizeof c.model - 1);
+            snprintf(c.model, sizeof c.model, "%s", a->models.v[m]);
+            HR_TRY(hr_quant_parse(a->quant.v[q], &c.quant));
+            HR_TRY(hr_model_peek(c.model, c.quant, &b->plan->infos[b->plan->n_infos]));
+            HR_TRY(add_group(b, &c, b->plan->n_infos++));
+        }
+    return a->shuffled ? shuffle(b->plan, a->seed) : HR_OK;
+}
+
+hr_status hr_plan_create(const hr_axes *axes, const hr_machine *machine, hr_plan *out) {
+    *out = (hr_plan){0};
+    if (axes->input) snprintf(out->input, sizeof out->input, "%s", axes->input);
+    builder b = {.axes = axes, .machine = machine, .plan = out};
+    const hr_status status = build(&b);
+    hr_free(b.seen);
+    if (status != HR_OK) hr_plan_destroy(out);
+    return status;
+}
+
+void hr_plan_destroy(hr_plan *plan) {
+    for (size_t i = 0; i < plan->n; i++) hr_free(plan->cells[i].skip);
+    hr_free(plan->cells), hr_free(plan->infos);
+    *plan = (hr_plan){0};
+}
+
+double hr_plan_load_seconds(const hr_plan *plan, size_t cell) {
+    const hr_model_info *info = &plan->infos[plan->cells[cell].info];
+    return 0.1 + (double)info->anon_bytes / 0.5e9;
+}
+
+double hr_plan_seconds(const hr_plan *plan, size_t cell, size_t fixed, double max_seconds) {
+    const hr_cell_config *c = &plan->cells[cell].config;
+    const hr_model_info *info = &plan->infos[plan->cells[cell].info];
+    const double seqs = c->n_seqs > 0 ? (double)c->n_seqs : 1, steps = (double)hr_cell_steps(c);
+    const double prompt = c->kind == HR_CELL_TG ? 0 : (double)c->n_prompt * (c->kind == HR_CELL_PP ? 1 : seqs);
+    const double step = fmax((double)info->weight_bytes / 20e9, 2 * (double)info->n_params * seqs / 150e9);
+    const double once_s = steps * step + prompt * 2 * (double)info->n_params / 150e9;
+    const double fill = c->depth > 0 ? (double)c->depth * seqs * 2 * (double)info->n_params / 150e9 : 0;
+    const double reps = fixed ? (double)fixed + fmin((double)fixed, 5) : fmax(15, 0.5 / once_s);
+    return 0.35 + fill + fmin(reps * once_s, max_seconds) + 3 * once_s;
+}

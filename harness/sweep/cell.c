@@ -1,0 +1,221 @@
+#include "harness/sweep/cell.h"
+
+#include "harness/formats/cell_keys.h"
+#include "harness/version.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+static const char *const kinds[] = {"pp", "tg", "pg", "isl"};
+
+void hr_cell_test(const hr_cell_config *c, char *out, size_t n) {
+    char name[96];
+    switch (c->kind) {
+    case HR_CELL_PP:
+        snprintf(name, sizeof name, "pp%" PRId64, c->n_prompt);
+        break;
+    case HR_CELL_TG:
+        snprintf(name, sizeof name, "tg%" PRId64, c->n_gen);
+        break;
+    case HR_CELL_PG:
+        snprintf(name, sizeof name, "pp%" PRId64 "+tg%" PRId64, c->n_prompt, c->n_gen);
+        break;
+    case HR_CELL_ISL:
+        snprintf(name, sizeof name, "isl%" PRId64 " osl%" PRId64, c->isl, c->osl);
+        break;
+    }
+    if (c->depth > 0)
+        snprintf(out, n, "%s @ d%" PRId64, name, c->depth);
+    else
+        snprintf(out, n, "%s", name);
+}
+
+hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
+    const hr_act half = isa == HR_ISA_AVX512 && (hr_cpu_features() & HR_CPU_BF16) ? HR_ACT_BF16 : HR_ACT_F32;
+    switch (quant) {
+    case HR_QUANT_F32:
+        return HR_ACT_F32;
+    case HR_QUANT_BF16:
+    case HR_QUANT_F16:
+        return half;
+    case HR_QUANT_INT8:
+    case HR_QUANT_INT4:
+        return HR_ACT_INT8;
+    default:
+        break;
+    }
+    const char *word = strrchr(type, ' '); /* "llama 135M Q4_1": the file's type is the last word */
+    word = word ? word + 1 : type;
+    if (strcasestr(word, "bf16") || strcasestr(word, "f16")) return half;
+    return strcasestr(word, "f32") ? HR_ACT_F32 : HR_ACT_INT8;
+}
+
+/* Two FNV-1a sums over the text with different starts, each finished by the splitmix64 mixer. */
+static uint64_t mixed_fnv(const char *text, uint64_t h) {
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) h = (h ^ *c) * 0x100000001b3u;
+    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
+    h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
+    return h ^ (h >> 31);
+}
+
+void hr_fingerprint(const char *text, char out[33]) {
+    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, mixed_fnv(text, 0xcbf29ce484222325u),
+             mixed_fnv(text, 0x9e3779b97f4a7c15u));
+}
+
+void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
+                char out[33]) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             "v1 model=%s machine=%s input=%s kind=%s p=%" PRId64 " n=%" PRId64 " isl=%" PRId64 " osl=%" PRId64
+             " d=%" PRId64 " seqs=%" PRId64 " b=%" PRId64 " ub=%" PRId64 " quant=%s act=%s k=%s v=%s layout=%s"
+             " page=%" PRId64 " alloc=%s fa=%d fusion=%s weights=%s t=%" PRId64 " isa=%s device=%s",
+             model_hash, machine_class, input, kinds[c->kind], c->n_prompt, c->n_gen, c->isl, c->osl, c->depth,
+             c->n_seqs, c->batch, c->ubatch, hr_quant_name(c->quant), hr_act_name((hr_act)c->act),
+             hr_dtypes[c->k_type].name, hr_dtypes[c->v_type].name, hr_kv_layout_name(c->kv_layout), c->page_size,
+             c->kv_alloc, c->flash, HR_CELL_FUSION, HR_CELL_WEIGHTS, c->threads, hr_isa_name(c->isa), HR_CELL_DEVICE);
+    hr_fingerprint(text, out);
+}
+
+uint64_t hr_cell_positions(const hr_cell_config *c) {
+    if (c->kind == HR_CELL_ISL) return (uint64_t)(c->isl + c->osl - 1); /* the last token is never fed back */
+    return (uint64_t)(c->depth + c->n_prompt + c->n_gen);
+}
+
+uint64_t hr_cell_steps(const hr_cell_config *c) {
+    return c->kind == HR_CELL_ISL ? (uint64_t)c->osl - 1 : (uint64_t)c->n_gen;
+}
+
+double hr_cell_mean_context(const hr_cell_config *c) {
+    const uint64_t steps = hr_cell_steps(c);
+    if (!steps) return NAN;
+    const double start = c->kind == HR_CELL_ISL ? (double)c->isl : (double)(c->depth + c->n_prompt);
+    return start + ((double)steps - 1) / 2;
+}
+
+hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx) {
+    hr_engine_config e = hr_engine_config_default();
+    e.threads = (unsigned)c->threads;
+    e.isa = c->isa;
+    e.act = c->act;
+    e.kv_layout = c->kv_layout;
+    e.page_size = c->page_size > 0 ? (uint32_t)c->page_size : 0;
+    e.k_type = c->k_type, e.v_type = c->v_type;
+    e.max_seqs = c->n_seqs > 0 ? (uint32_t)c->n_seqs : 1;
+    /* Rounded up, so that cells of nearly the same length share an engine. */
+    const uint64_t need = (hr_cell_positions(c) + 255) / 256 * 256;
+    e.ctx = need < model_ctx ? (uint32_t)need : model_ctx;
+    if (c->batch > 0) e.batch = (uint32_t)c->batch;
+    if (c->ubatch > 0) e.ubatch = (uint32_t)c->ubatch;
+    e.flash = c->flash;
+    return e;
+}
+
+json_t *hr_cell_config_json(const hr_cell_config *c) {
+    return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
+                     " s:i}",
+                     "model", c->model, "quant", (int)c->quant, "act", c->act, "kind", (int)c->kind, "n_prompt",
+                     (json_int_t)c->n_prompt, "n_gen", (json_int_t)c->n_gen, "isl", (json_int_t)c->isl, "osl",
+                     (json_int_t)c->osl, "depth", (json_int_t)c->depth, "n_seqs", (json_int_t)c->n_seqs, "batch",
+                     (json_int_t)c->batch, "ubatch", (json_int_t)c->ubatch, "k_type", (int)c->k_type, "v_type",
+                     (int)c->v_type, "kv_layout", (int)c->kv_layout, "page_size", (json_int_t)c->page_size, "kv_alloc",
+                     c->kv_alloc, "flash", (int)c->flash, "threads", (json_int_t)c->threads, "isa", (int)c->isa);
+}
+
+hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
+    const char *model, *alloc;
+    int quant, act, kind, k, v, layout, flash, isa;
+    json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads;
+    if (json_unpack((json_t *)json,
+                    "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
+                    " s:i}",
+                    "model", &model, "quant", &quant, "act", &act, "kind", &kind, "n_prompt", &p, "n_gen", &n, "isl",
+                    &isl, "osl", &osl, "depth", &d, "n_seqs", &seqs, "batch", &b, "ubatch", &ub, "k_type", &k, "v_type",
+                    &v, "kv_layout", &layout, "page_size", &page, "kv_alloc", &alloc, "flash", &flash, "threads",
+                    &threads, "isa", &isa))
+        HR_FAIL(HR_ERR_INTERNAL, "the worker was sent a cell that it cannot read");
+    *out = (hr_cell_config){.quant = (hr_quant)quant,
+                            .act = act,
+                            .kind = (hr_cell_kind)kind,
+                            .n_prompt = p,
+                            .n_gen = n,
+                            .isl = isl,
+                            .osl = osl,
+                            .depth = d,
+                            .n_seqs = seqs,
+                            .batch = b,
+                            .ubatch = ub,
+                            .k_type = (hr_dtype)k,
+                            .v_type = (hr_dtype)v,
+                            .kv_layout = (hr_kv_layout)layout,
+                            .page_size = page,
+                            .flash = flash,
+                            .threads = threads,
+                            .isa = (hr_isa)isa};
+    snprintf(out->model, sizeof out->model, "%s", model);
+    snprintf(out->kv_alloc, sizeof out->kv_alloc, "%s", alloc);
+    return HR_OK;
+}
+
+static json_t *axis(int64_t value) {
+    return value < 0 ? json_null() : json_integer((json_int_t)value);
+}
+
+json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr_machine *machine, const char *cell_id,
+                    int64_t seed, const char *tags) {
+    json_t *row = json_object();
+    if (!row) return NULL;
+#define X(key, kind) json_object_set_new(row, #key, json_null());
+    HR_CELL_KEYS(X)
+#undef X
+    char test[128], now[32];
+    hr_cell_test(c, test, sizeof test);
+    time_t t = time(NULL);
+    struct tm utc;
+    gmtime_r(&t, &utc);
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &utc);
+#define SET(key, value) json_object_set_new(row, key, value)
+    SET("build_commit", json_string(hr_commit()));
+    SET("build_number", json_integer(hr_build_number()));
+    SET("cpu_info", json_string(machine->cpu));
+    SET("gpu_info", json_string(""));
+    SET("backends", json_string("CPU"));
+    SET("model_filename", json_string(c->model));
+    SET("model_type", json_string(info->type));
+    SET("model_size", json_integer((json_int_t)info->weight_bytes));
+    SET("model_n_params", json_integer((json_int_t)info->n_params));
+    SET("n_batch", axis(c->batch));
+    SET("n_ubatch", axis(c->ubatch));
+    SET("n_threads", axis(c->threads));
+    SET("type_k", json_string(hr_dtypes[c->k_type].name));
+    SET("type_v", json_string(hr_dtypes[c->v_type].name));
+    SET("n_gpu_layers", json_integer(0));
+    SET("flash_attn", json_boolean(c->flash));
+    SET("n_prompt", axis(c->n_prompt));
+    SET("n_gen", axis(c->n_gen));
+    SET("n_depth", axis(c->depth));
+    SET("test_time", json_string(now));
+    SET("test", json_string(test));
+    SET("cell_id", json_string(cell_id));
+    SET("n_seqs", axis(c->n_seqs));
+    SET("isl", axis(c->isl));
+    SET("osl", axis(c->osl));
+    SET("quant", json_string(hr_quant_name(c->quant)));
+    SET("act", json_string(hr_act_name((hr_act)c->act)));
+    SET("kv_layout", json_string(hr_kv_layout_name(c->kv_layout)));
+    SET("page_size", axis(c->page_size));
+    SET("kv_alloc", json_string(c->kv_alloc));
+    SET("fusion", json_string(HR_CELL_FUSION));
+    SET("weights", json_string(HR_CELL_WEIGHTS));
+    SET("isa", json_string(hr_isa_name(c->isa)));
+    SET("device", json_string(HR_CELL_DEVICE));
+    SET("seed", json_integer((json_int_t)seed));
+    SET("tags", tags && *tags ? json_string(tags) : json_null());
+    SET("flags", json_array());
+#undef SET
+    return row;
+}

@@ -1,0 +1,67 @@
+/* cell.h - one cell of a sweep: its configuration, its name, its fingerprint, and its row of public keys.
+ *
+ * An axis that does not concern the kind of row or the layout is "null" here: -1 for a number. Cells that are equal
+ * after that have the same cell_id and are measured once. */
+#ifndef HR_CELL_H
+#define HR_CELL_H
+
+#include "engine/engine.h"
+#include "harness/roof/roof.h"
+
+typedef enum hr_cell_kind { HR_CELL_PP, HR_CELL_TG, HR_CELL_PG, HR_CELL_ISL } hr_cell_kind;
+
+enum { HR_CELL_NULL = -1 };
+
+typedef struct hr_cell_config {
+    char model[512];          /* as given to -m */
+    hr_quant quant;
+    int act;                  /* hr_act; resolved by hr_cell_resolve_act, never auto after expansion */
+    hr_cell_kind kind;
+    int64_t n_prompt, n_gen;  /* pp, tg, pg; isl rows: isl and osl */
+    int64_t isl, osl;         /* isl rows, else null */
+    int64_t depth;            /* pp, tg, pg; null on isl rows */
+    int64_t n_seqs;           /* null on pp rows */
+    int64_t batch, ubatch;    /* null on tg rows */
+    hr_dtype k_type, v_type;
+    hr_kv_layout kv_layout;
+    int64_t page_size;        /* null unless paged */
+    char kv_alloc[16];        /* "per-request", "paged" */
+    bool flash;
+    int64_t threads;          /* resolved */
+    hr_isa isa;               /* resolved */
+} hr_cell_config;
+
+/* What is not written in the configuration and cannot be swept yet. */
+#define HR_CELL_FUSION "none"
+#define HR_CELL_WEIGHTS "native"
+#define HR_CELL_DEVICE "cpu"
+
+/* "pp512", "tg128 @ d4096", "pp512+tg128", "isl512 osl128". */
+void hr_cell_test(const hr_cell_config *c, char *out, size_t n);
+/* What --act auto means for these weights on this ISA (cli.md). type: hr_model_info.type, for native weights. */
+hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa);
+/* 32 hex digits and NUL: fingerprint of the model's hash, the whole configuration and the machine class; input: hash of
+ * the prompt's text or "" for random tokens. The build, the seed and the number of repetitions are not part of it. */
+void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
+                char out[33]);
+/* 128 bits of a text as 32 hex digits; not cryptographic. */
+void hr_fingerprint(const char *text, char out[33]);
+
+/* The configuration that the engine is opened with: room for this cell and no more. */
+hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx);
+/* Positions a sequence of this cell must hold. */
+uint64_t hr_cell_positions(const hr_cell_config *c);
+/* Mean tokens in a sequence before a decode step; NaN where nothing is decoded after the first token. */
+double hr_cell_mean_context(const hr_cell_config *c);
+/* Decode steps of a repetition: n_gen (tg, pg), osl - 1 (isl), 0 (pp). */
+uint64_t hr_cell_steps(const hr_cell_config *c);
+
+/* To the worker and back. New reference; NULL when out of memory. */
+json_t *hr_cell_config_json(const hr_cell_config *c);
+hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out);
+
+/* A row with every key of cell_keys.h: configuration, build and machine filled in, the rest null. */
+json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr_machine *machine, const char *cell_id,
+                    int64_t seed, const char *tags);
+
+#endif

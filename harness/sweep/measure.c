@@ -1,0 +1,427 @@
+#include "harness/sweep/measure.h"
+
+#include "harness/sweep/bench_input.h"
+#include "harness/sweep/op_fold.h"
+#include "harness/sweep/series.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/memory.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+enum { RECORDED = 5, WARMUPS_MAX = 20 };
+/* Warm-up of a slow cell ends after this share of the time that the cell may take. */
+static const double WARMUP_SHARE = 0.2;
+static const double CLOCK_REDUCED = 0.85; /* of the fastest spin seen: the sample is flagged */
+
+/* One repetition as it was timed; all times are hr_now_ns. */
+typedef struct repetition {
+    uint64_t start, end;
+    uint64_t decode_start;
+    uint64_t *begun, *prefilled, *first; /* [seqs] prefill begins, logits are there, first token is there */
+    uint64_t *step_end;                  /* [steps] */
+} repetition;
+
+struct hr_bench {
+    const hr_model *model;
+    hr_engine *engine;
+    hr_cell_config cell;
+    hr_measure_options options;
+    size_t seqs, steps, n_prompt;
+    hr_input input;
+    uint64_t n_prompts;    /* drawn so far */
+    int32_t *prompts;      /* [seqs][n_prompt] */
+    int32_t *fed;          /* [steps][seqs] tokens of tg and pg; isl: [seqs] the last sampled ones */
+    uint32_t *ids;         /* [seqs] 0, 1, 2, ... */
+    const char **slices;   /* [seqs] text of each request, with --prompt on isl rows */
+    size_t *slice_bytes;   /* [seqs] */
+    repetition rep;
+    double *times;         /* [1 + steps] of one request, for its metrics */
+    hr_bench_series out;   /* series.h */
+    hr_op_fold *ops;
+    size_t record_capacity;
+    uint64_t timed_allocations;
+    double best_spin_ns;
+    long page_faults, ctx_switches;
+    double op_share; /* sum of the ops over the recorded time: mean of the recorded repetitions */
+    double *overheads;
+    size_t n_recorded;
+    double good;
+};
+
+/* ---- the four kinds of repetition: only what is timed -------------------------------------------------------- */
+
+static hr_status run_pp(hr_bench *b, repetition *r) {
+    r->begun[0] = r->start;
+    HR_TRY(hr_engine_prefill(b->engine, 0, b->prompts, b->n_prompt, true));
+    r->prefilled[0] = r->first[0] = hr_now_ns();
+    return HR_OK;
+}
+
+static hr_status run_steps(hr_bench *b, repetition *r) {
+    r->decode_start = hr_now_ns();
+    for (size_t i = 0; i < b->steps; i++) {
+        HR_TRY(hr_engine_decode(b->engine, b->ids, b->fed + i * b->seqs, b->seqs));
+        r->step_end[i] = hr_now_ns();
+    }
+    return HR_OK;
+}
+
+static hr_status run_pg(hr_bench *b, repetition *r) {
+    for (size_t s = 0; s < b->seqs; s++) {
+        r->begun[s] = hr_now_ns();
+        HR_TRY(hr_engine_prefill(b->engine, (uint32_t)s, b->prompts + s * b->n_prompt, b->n_prompt, true));
+        r->prefilled[s] = r->first[s] = hr_now_ns();
+    }
+    return run_steps(b, r);
+}
+
+static hr_status tokenize_request(hr_bench *b, size_t s) {
+    int32_t *ids;
+    size_t n;
+    HR_TRY(hr_tokenize(b->input.tokenizer, b->slices[s], b->slice_bytes[s], true, false, &ids, &n));
+    memcpy(b->prompts + s * b->n_prompt, ids, b->n_prompt * sizeof *ids); /* the slice gives at least n_prompt */
+    hr_free(ids);
+    return HR_OK;
+}
+
+static hr_status run_isl(hr_bench *b, repetition *r) {
+    static const hr_sampling greedy = {.temperature = 0, .top_p = 1};
+    uint64_t rng = 0;
+    for (size_t s = 0; s < b->seqs; s++) {
+        if (b->options.text) HR_TRY(tokenize_request(b, s));
+        r->begun[s] = hr_now_ns();
+        HR_TRY(hr_engine_prefill(b->engine, (uint32_t)s, b->prompts + s * b->n_prompt, b->n_prompt, true));
+        r->prefilled[s] = hr_now_ns();
+        b->fed[s] = hr_engine_sample(b->engine, 0, &greedy, &rng);
+        r->first[s] = hr_now_ns();
+    }
+    r->decode_start = hr_now_ns();
+    for (size_t i = 0; i < b->steps; i++) {
+        HR_TRY(hr_engine_decode(b->engine, b->ids, b->fed, b->seqs));
+        for (size_t s = 0; s < b->seqs; s++) b->fed[s] = hr_engine_sample(b->engine, s, &greedy, &rng);
+        r->step_end[i] = hr_now_ns();
+    }
+    return HR_OK;
+}
+
+/* ---- around a repetition -------------------------------------------------------------------------------------- */
+
+/* New tokens, and every sequence back at its depth. */
+static hr_status rewind_cell(hr_bench *b) {
+    const uint32_t depth = b->cell.depth > 0 ? (uint32_t)b->cell.depth : 0;
+    for (size_t s = 0; s < b->seqs; s++) {
+        hr_engine_seq_cut(b->engine, (uint32_t)s, depth);
+        if (b->slices) {
+            HR_TRY(hr_input_slice(&b->input, b->n_prompts++, b->n_prompt, &b->slices[s], &b->slice_bytes[s]));
+        } else if (b->n_prompt) {
+            hr_input_tokens(&b->input, b->n_prompts++, b->prompts + s * b->n_prompt, b->n_prompt);
+        }
+    }
+    if (b->cell.kind == HR_CELL_TG || b->cell.kind == HR_CELL_PG)
+        hr_input_tokens(&b->input, b->n_prompts++, b->fed, b->steps * b->seqs);
+    return HR_OK;
+}
+
+static hr_status repeat(hr_bench *b) {
+    HR_TRY(rewind_cell(b));
+    struct rusage u0, u1;
+    getrusage(RUSAGE_SELF, &u0);
+    const uint64_t allocations = hr_alloc_count();
+    repetition *r = &b->rep;
+    hr_status status = HR_ERR_INTERNAL;
+    r->start = r->decode_start = hr_now_ns();
+    switch (b->cell.kind) {
+    case HR_CELL_PP:
+        status = run_pp(b, r);
+        break;
+    case HR_CELL_TG:
+        status = run_steps(b, r);
+        break;
+    case HR_CELL_PG:
+        status = run_pg(b, r);
+        break;
+    case HR_CELL_ISL:
+        status = run_isl(b, r);
+        break;
+    }
+    r->end = hr_now_ns();
+    if (!b->slices) b->timed_allocations += hr_alloc_count() - allocations;
+    getrusage(RUSAGE_SELF, &u1);
+    b->page_faults += u1.ru_minflt - u0.ru_minflt + u1.ru_majflt - u0.ru_majflt;
+    b->ctx_switches += u1.ru_nvcsw - u0.ru_nvcsw + u1.ru_nivcsw - u0.ru_nivcsw;
+    return status;
+}
+
+/* Nanoseconds of a dependent chain of multiplications, the best of three: follows the core's clock alone. */
+static double spin_ns(void) {
+    uint64_t best = UINT64_MAX;
+    for (int k = 0; k < 3; k++) {
+        const uint64_t t = hr_now_ns();
+        uint64_t x = t | 1;
+        for (int i = 0; i < 4000; i++) {
+            x *= 0x9e3779b97f4a7c15u;
+            __asm__ volatile("" : "+r"(x));
+        }
+        const uint64_t ns = hr_now_ns() - t;
+        if (ns < best) best = ns;
+    }
+    return (double)best;
+}
+
+static double ms(uint64_t from, uint64_t to) {
+    return (double)(to - from) * 1e-6;
+}
+
+static hr_status keep_request(hr_bench *b, size_t s, uint32_t sample) {
+    const repetition *r = &b->rep;
+    hr_request_metrics m;
+    b->times[0] = ms(r->start, r->first[s]);
+    for (size_t i = 0; i < b->steps; i++) b->times[1 + i] = ms(r->start, r->step_end[i]);
+    HR_TRY(hr_request_metrics_of(0, b->times, 1 + b->steps, &m));
+    hr_series *out = b->out.of;
+    HR_TRY(hr_series_put(&out[HR_SERIES_TTFT], m.ttft, sample));
+    HR_TRY(hr_series_put(&out[HR_SERIES_QUEUE], ms(r->start, r->begun[s]), sample));
+    HR_TRY(hr_series_put(&out[HR_SERIES_PREFILL], ms(r->begun[s], r->prefilled[s]), sample));
+    HR_TRY(hr_series_put(&out[HR_SERIES_FIRST], ms(r->prefilled[s], r->first[s]), sample));
+    HR_TRY(hr_series_put(&out[HR_SERIES_E2E], m.e2e, sample));
+    if (b->steps) HR_TRY(hr_series_put(&out[HR_SERIES_TPOT], m.tpot, sample));
+    for (size_t i = 0; i < b->steps; i++)
+        HR_TRY(hr_series_put(&out[HR_SERIES_ITL], b->times[i + 1] - b->times[i], sample));
+    const bool ttft_met = isnan(b->options.slo_ttft_ms) || m.ttft <= b->options.slo_ttft_ms;
+    const bool tpot_met = isnan(b->options.slo_tpot_ms) || isnan(m.tpot) || m.tpot <= b->options.slo_tpot_ms;
+    b->good += ttft_met && tpot_met;
+    return HR_OK;
+}
+
+/* The repetition that was just run becomes sample number `sample`. */
+static hr_status keep_sample(hr_bench *b, uint32_t sample) {
+    const repetition *r = &b->rep;
+    hr_series *out = b->out.of;
+    HR_TRY(hr_series_put(&out[HR_SERIES_SAMPLE], (double)(r->end - r->start), sample));
+    const double spin = spin_ns();
+    if (spin < b->best_spin_ns) b->best_spin_ns = spin;
+    HR_TRY(hr_series_put(&out[HR_SERIES_CLOCK], spin, sample));
+    if (b->steps) HR_TRY(hr_series_put(&out[HR_SERIES_STEP], ms(r->decode_start, r->end) / (double)b->steps, sample));
+    if (b->cell.kind == HR_CELL_ISL) {
+        for (size_t s = 0; s < b->seqs; s++) HR_TRY(keep_request(b, s, sample));
+        return HR_OK;
+    }
+    if (b->cell.kind != HR_CELL_TG)
+        for (size_t s = 0; s < b->seqs; s++)
+            HR_TRY(hr_series_put(&out[HR_SERIES_PREFILL], ms(r->begun[s], r->prefilled[s]), sample));
+    if (b->steps) {
+        HR_TRY(hr_series_put(&out[HR_SERIES_TPOT], ms(r->decode_start, r->end) / (double)b->steps, sample));
+        uint64_t before = r->decode_start;
+        for (size_t i = 0; i < b->steps; before = r->step_end[i++])
+            HR_TRY(hr_series_put(&out[HR_SERIES_ITL], ms(before, r->step_end[i]), sample));
+    }
+    return HR_OK;
+}
+
+/* One repetition with the recorder on, right after a sample without it: the pair gives the cost of observing. */
+static hr_status record_one(hr_bench *b, double unrecorded_ns) {
+    HR_TRY(hr_engine_record(b->engine, b->record_capacity));
+    hr_engine_record_reset(b->engine);
+    const long faults = b->page_faults, switches = b->ctx_switches;
+    HR_TRY(repeat(b));
+    b->page_faults = faults, b->ctx_switches = switches;
+    size_t n, lost;
+    const hr_op_record *records = hr_engine_records(b->engine, &n, &lost);
+    const double took = (double)(b->rep.end - b->rep.start);
+    if (!lost) {
+        HR_TRY(hr_op_fold_add(b->ops, records, n));
+        b->op_share += hr_op_sum_ns(records, n) / took;
+        if (isfinite(unrecorded_ns)) b->overheads[b->n_recorded] = (took / unrecorded_ns - 1) * 100;
+        b->n_recorded++;
+    } else {
+        b->record_capacity = (n + lost) + (n + lost) / 8; /* the next one has room */
+    }
+    return hr_engine_record(b->engine, 0);
+}
+
+/* ---- the cell --------------------------------------------------------------------------------------------------- */
+
+static size_t recorded_wanted(const hr_bench *b) {
+    const size_t fixed = b->options.rule.fixed;
+    return fixed && fixed < RECORDED ? fixed : RECORDED;
+}
+
+static hr_status warm_up(hr_bench *b, size_t *n) {
+    double times[WARMUPS_MAX];
+    const uint64_t start = hr_now_ns();
+    *n = 0;
+    while (*n < WARMUPS_MAX && !b->options.no_warmup) {
+        HR_TRY(repeat(b));
+        times[(*n)++] = (double)(b->rep.end - b->rep.start);
+        const double seconds = (double)(hr_now_ns() - start) * 1e-9;
+        if (hr_warm(times, *n) || seconds > WARMUP_SHARE * b->options.rule.max_seconds) break;
+    }
+    b->page_faults = b->ctx_switches = 0;
+    return HR_OK;
+}
+
+/* More than this many tries with too small a record would mean a count that grows by itself. */
+enum { RECORD_TRIES = 3 * RECORDED };
+
+static hr_status sample_all(hr_bench *b, hr_stop *stop, double *noise) {
+    const uint64_t start = hr_now_ns();
+    const hr_series *samples = &b->out.of[HR_SERIES_SAMPLE];
+    size_t tries = 0;
+    do {
+        HR_TRY(repeat(b));
+        HR_TRY(keep_sample(b, (uint32_t)samples->n));
+        if (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES)
+            HR_TRY(record_one(b, samples->v[samples->n - 1]));
+        const double seconds = (double)(hr_now_ns() - start) * 1e-9;
+        *stop = hr_stop_ask(&b->options.rule, samples->v, samples->n, seconds, noise);
+    } while (*stop == HR_STOP_NOT);
+    while (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES) { /* when time ran out after a few samples */
+        const double seconds = (double)(hr_now_ns() - start) * 1e-9;
+        if (b->n_recorded && *stop != HR_STOP_FIXED && seconds > b->options.rule.max_seconds) break;
+        HR_TRY(record_one(b, NAN));
+    }
+    return HR_OK;
+}
+
+static void flag_reduced_clock(hr_bench *b, hr_stop *stop) {
+    const hr_series *clock = &b->out.of[HR_SERIES_CLOCK];
+    size_t reduced = 0;
+    for (size_t i = 0; i < clock->n; i++) reduced += b->best_spin_ns / clock->v[i] < CLOCK_REDUCED;
+    if (2 * reduced > clock->n) { /* then the reduced clock is the state of this cell, and all samples share it */
+        *stop = HR_STOP_THROTTLED;
+        return;
+    }
+    for (size_t i = 0; i < clock->n; i++) b->out.flagged[i] = b->best_spin_ns / clock->v[i] < CLOCK_REDUCED;
+}
+
+static void put_number(json_t *out, const char *key, double value) {
+    json_object_set_new(out, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+hr_status hr_bench_run(hr_bench *b, json_t **out) {
+    size_t warmups;
+    hr_stop stop;
+    double noise = NAN;
+    hr_bench_series_reset(&b->out);
+    hr_op_fold_destroy(b->ops);
+    b->ops = NULL;
+    HR_TRY(hr_op_fold_create(&b->ops));
+    b->best_spin_ns = INFINITY, b->n_recorded = 0, b->op_share = 0, b->good = 0, b->timed_allocations = 0;
+    for (size_t i = 0; i < RECORDED; i++) b->overheads[i] = NAN;
+    HR_TRY(warm_up(b, &warmups));
+    HR_TRY(sample_all(b, &stop, &noise));
+    HR_TRY(hr_bench_series_flags(&b->out));
+    flag_reduced_clock(b, &stop);
+
+    json_t *json = json_object(), *ops;
+    if (!json) HR_FAIL(HR_ERR_MEMORY, "no memory for the result of a cell");
+    hr_status status = hr_bench_series_json(&b->out, json);
+    if (status == HR_OK) status = hr_op_fold_rows(b->ops, &ops);
+    if (status != HR_OK) {
+        json_decref(json);
+        return status;
+    }
+    double pairs[RECORDED];
+    size_t n_pairs = 0;
+    for (size_t i = 0; i < b->n_recorded; i++)
+        if (isfinite(b->overheads[i])) pairs[n_pairs++] = b->overheads[i];
+    json_object_set_new(json, "ops", ops);
+    json_object_set_new(json, "stop_reason", json_string(hr_stop_names[stop]));
+    put_number(json, "noise_rel", noise);
+    json_object_set_new(json, "warmups", json_integer((json_int_t)warmups));
+    put_number(json, "probe_overhead_pct", n_pairs ? hr_median(pairs, n_pairs) : NAN);
+    put_number(json, "op_sum_share", b->n_recorded ? b->op_share / (double)b->n_recorded : NAN);
+    json_object_set_new(json, "timed_allocations", json_integer((json_int_t)b->timed_allocations));
+    json_object_set_new(json, "page_faults", json_integer(b->page_faults));
+    json_object_set_new(json, "ctx_switches", json_integer(b->ctx_switches));
+    const bool slo = !isnan(b->options.slo_ttft_ms) || !isnan(b->options.slo_tpot_ms);
+    if (slo && b->cell.kind == HR_CELL_ISL) put_number(json, "good", b->good);
+    *out = json;
+    return HR_OK;
+}
+
+/* Ops of one repetition, generously: a forward pass has fewer than 24 ops a layer and 16 around the layers. */
+static size_t ops_of(const hr_bench *b) {
+    const hr_model_info *info = hr_model_get_info(b->model);
+    const size_t batch = b->cell.batch > 0 ? (size_t)b->cell.batch : 2048;
+    size_t ubatch = b->cell.ubatch > 0 ? (size_t)b->cell.ubatch : 512;
+    if (ubatch > batch) ubatch = batch;
+    const size_t prefill = b->n_prompt ? b->seqs * (b->n_prompt / ubatch + b->n_prompt / batch + 1) : 0;
+    return (prefill + b->steps) * (24 * (size_t)info->n_layers + 16 + b->seqs);
+}
+
+static hr_status fill_depth(hr_bench *b) {
+    if (b->cell.depth <= 0) return HR_OK;
+    const size_t n = (size_t)b->cell.depth;
+    int32_t *tokens = hr_malloc(hr_mul(n, sizeof *tokens));
+    if (!tokens) HR_FAIL(HR_ERR_MEMORY, "no memory for a prompt of %zu tokens", n);
+    hr_status status = HR_OK;
+    for (size_t s = 0; s < b->seqs && status == HR_OK; s++) {
+        hr_input_tokens(&b->input, b->n_prompts++, tokens, n);
+        status = hr_engine_prefill(b->engine, (uint32_t)s, tokens, n, false);
+    }
+    hr_free(tokens);
+    return status;
+}
+
+static hr_status make_buffers(hr_bench *b) {
+    const size_t S = b->seqs, steps = b->steps;
+    b->prompts = hr_calloc(hr_mul(S, b->n_prompt), sizeof *b->prompts);
+    b->fed = hr_calloc(hr_mul(S, steps ? steps : 1), sizeof *b->fed);
+    b->ids = hr_calloc(S, sizeof *b->ids);
+    b->rep.begun = hr_calloc(S, sizeof(uint64_t));
+    b->rep.prefilled = hr_calloc(S, sizeof(uint64_t));
+    b->rep.first = hr_calloc(S, sizeof(uint64_t));
+    b->rep.step_end = hr_calloc(steps, sizeof(uint64_t));
+    b->times = hr_calloc(1 + steps, sizeof *b->times);
+    b->overheads = hr_calloc(RECORDED, sizeof *b->overheads);
+    bool whole = b->prompts && b->fed && b->ids && b->rep.begun && b->rep.prefilled && b->rep.first &&
+                 b->rep.step_end && b->times && b->overheads;
+    if (b->options.text && b->cell.kind == HR_CELL_ISL) {
+        b->slices = hr_calloc(S, sizeof *b->slices);
+        b->slice_bytes = hr_calloc(S, sizeof *b->slice_bytes);
+        whole &= b->slices && b->slice_bytes;
+    }
+    if (!whole) HR_FAIL(HR_ERR_MEMORY, "no memory for the buffers of a cell of %zu sequences", S);
+    for (size_t s = 0; s < S; s++) b->ids[s] = (uint32_t)s;
+    return HR_OK;
+}
+
+static hr_status set_up(hr_bench *b) {
+    const size_t longest = b->cell.depth > 0 && (size_t)b->cell.depth > b->n_prompt ? (size_t)b->cell.depth : b->n_prompt;
+    HR_TRY(hr_input_init(&b->input, b->model, b->options.text, b->options.text_bytes, b->options.seed, longest));
+    HR_TRY(make_buffers(b));
+    b->record_capacity = ops_of(b);
+    for (size_t s = 0; s < b->seqs; s++) hr_engine_seq_cut(b->engine, (uint32_t)s, 0);
+    return fill_depth(b);
+}
+
+hr_status hr_bench_create(const hr_model *model, hr_engine *engine, const hr_cell_config *cell,
+                          const hr_measure_options *options, hr_bench **out) {
+    hr_bench *b = hr_calloc(1, sizeof *b);
+    if (!b) HR_FAIL(HR_ERR_MEMORY, "no memory for a cell");
+    b->model = model, b->engine = engine, b->cell = *cell, b->options = *options;
+    b->seqs = cell->n_seqs > 0 ? (size_t)cell->n_seqs : 1;
+    b->steps = (size_t)hr_cell_steps(cell);
+    b->n_prompt = (size_t)cell->n_prompt;
+    const hr_status status = set_up(b);
+    if (status != HR_OK) {
+        hr_bench_destroy(b);
+        return status;
+    }
+    *out = b;
+    return HR_OK;
+}
+
+void hr_bench_destroy(hr_bench *b) {
+    if (!b) return;
+    hr_input_fini(&b->input);
+    hr_free(b->prompts), hr_free(b->fed), hr_free(b->ids), hr_free(b->times), hr_free(b->overheads);
+    hr_free(b->rep.begun), hr_free(b->rep.prefilled), hr_free(b->rep.first), hr_free(b->rep.step_end);
+    hr_free((void *)b->slices), hr_free(b->slice_bytes);
+    hr_bench_series_reset(&b->out);
+    hr_op_fold_destroy(b->ops);
+    hr_free(b);
+}

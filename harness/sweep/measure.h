@@ -1,0 +1,37 @@
+/* measure.h - the measuring loops of one cell, run in the worker.
+ *
+ * pp: prefill of n tokens behind `depth` others, logits of the last. tg: n steps of one token for each sequence. pg: the
+ * one after the other. isl: whole requests, submitted together, prefilled in order, decoded together, greedy, end of
+ * text ignored. The depth is filled before, and the sequences are cut back to it between repetitions.
+ *
+ * Inside a timed region nothing is allocated, printed or locked by this file; buffers are made by hr_bench_create. The
+ * exception is a request's tokenization under --prompt, which belongs to its TTFT. */
+#ifndef HR_MEASURE_H
+#define HR_MEASURE_H
+
+#include "harness/stats/stats.h"
+#include "harness/sweep/cell.h"
+
+typedef struct hr_measure_options {
+    hr_stop_rule rule;
+    bool no_warmup;
+    uint64_t seed;
+    const char *text; /* --prompt, or NULL */
+    size_t text_bytes;
+    double slo_ttft_ms, slo_tpot_ms; /* NaN: none */
+} hr_measure_options;
+
+typedef struct hr_bench hr_bench;
+/* The engine must have been opened with hr_cell_engine_config of this cell. Fills the depth. */
+hr_status hr_bench_create(const hr_model *model, hr_engine *engine, const hr_cell_config *cell,
+                          const hr_measure_options *options, hr_bench **out);
+void hr_bench_destroy(hr_bench *bench);
+
+/* Warm-up, samples until the stop rule ends them, recorded repetitions beside the first of them. *out, a new reference:
+ *   samples_ns [n], sample_flags [n: text or null], distributions by their public names (absent where undefined),
+ *   prefill_ms, step_ms (medians, per request and per decode step), good (requests that met the SLO; isl with --slo),
+ *   stop_reason, noise_rel, warmups, probe_overhead_pct, page_faults, ctx_switches,
+ *   op_sum_share (sum of the ops over the recorded time), timed_allocations, ops (op_fold.h) */
+hr_status hr_bench_run(hr_bench *bench, json_t **out);
+
+#endif

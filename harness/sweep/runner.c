@@ -1,0 +1,259 @@
+#include "harness/sweep/sweep.h"
+
+#include "harness/cli/interrupt.h"
+#include "harness/cli/progress.h"
+#include "harness/sweep/derive.h"
+#include "harness/sweep/worker.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct sweep {
+    const hr_plan *plan;
+    const hr_machine *machine;
+    const hr_sweep_options *options;
+    hr_sink *sink;
+    hr_roofs *roofs;
+    unsigned roof_threads;
+    hr_state_log log;
+    double llc_bytes, best_clock_ghz;
+    hr_worker worker;
+    hr_progress progress;
+    uint64_t start_ns;
+    double total_s, done_s; /* as estimated */
+    size_t at;              /* cell */
+    char stage[160];
+    size_t n_failed;
+} sweep;
+
+/* ---- progress -------------------------------------------------------------------------------------------------- */
+
+static void show(double share, void *context) {
+    sweep *s = context;
+    const double elapsed = (double)(hr_now_ns() - s->start_ns) * 1e-9, left = s->total_s - s->done_s;
+    /* What was measured so far corrects the estimate of the rest. */
+    const double pace = s->done_s > 1 ? elapsed / s->done_s : 1;
+    char part[32] = "";
+    if (share >= 0) snprintf(part, sizeof part, ", loading %.0f %%", share * 100);
+    hr_progress_show(&s->progress, s->total_s > 0 ? s->done_s / s->total_s : 0, left * pace, "%zu/%zu %s%s", s->at + 1,
+                     s->plan->n, s->stage, part);
+}
+
+static double estimate(const sweep *s, size_t i) {
+    const hr_stop_rule *rule = &s->options->measure.rule;
+    return s->plan->cells[i].skip ? 0 : hr_plan_seconds(s->plan, i, rule->fixed, rule->max_seconds);
+}
+
+/* ---- the machine's state --------------------------------------------------------------------------------------- */
+
+static hr_status probe(sweep *s, unsigned units, hr_state *out) {
+    HR_TRY(hr_roofs_state(s->roofs, units, out));
+    if (out->clock_ghz > s->best_clock_ghz) s->best_clock_ghz = out->clock_ghz;
+    return hr_state_log_add(&s->log, out);
+}
+
+static hr_status open_roofs(sweep *s) {
+    s->roof_threads = s->machine->cores;
+    for (size_t i = 0; i < s->plan->n; i++)
+        if (s->plan->cells[i].config.threads > s->roof_threads && s->plan->cells[i].config.threads <= s->machine->threads)
+            s->roof_threads = (unsigned)s->plan->cells[i].config.threads;
+    HR_TRY(hr_roofs_create(s->roof_threads, &s->roofs));
+    uint64_t llc;
+    HR_TRY(hr_roofs_llc(s->roofs, &llc));
+    s->llc_bytes = (double)llc;
+    return HR_OK;
+}
+
+/* ---- one cell -------------------------------------------------------------------------------------------------- */
+
+/* An answer that is not ok becomes the cell's status and error. */
+static bool refused(const json_t *answer, json_t *row) {
+    const char *status = json_string_value(json_object_get(answer, "status"));
+    if (status && !strcmp(status, "ok")) return false;
+    const char *error = json_string_value(json_object_get(answer, "error"));
+    json_object_set_new(row, "status", json_string(status ? status : "failed"));
+    json_object_set_new(row, "error", json_string(error ? error : "the worker gave no reason"));
+    return true;
+}
+
+static hr_status ask(sweep *s, json_t *request, uint64_t deadline, json_t **answer) {
+    HR_TRY(hr_worker_send(&s->worker, request));
+    return hr_worker_receive(&s->worker, deadline, show, s, answer);
+}
+
+static hr_status measure_once(sweep *s, uint64_t deadline, hr_surroundings *around, json_t **result) {
+    const uint64_t start = hr_now_ns();
+    HR_TRY(ask(s, json_pack("{s:s}", "do", "measure"), deadline, result));
+    HR_TRY(probe(s, around->units, &around->after));
+    around->seconds = (double)(hr_now_ns() - start) * 1e-9;
+    return HR_OK;
+}
+
+/* A cell during which the machine changed its state is measured once more, between the state after and a new one. */
+static hr_status measure_in_one_state(sweep *s, uint64_t deadline, hr_surroundings *around, json_t **result) {
+    HR_TRY(probe(s, around->units, &around->before));
+    HR_TRY(measure_once(s, deadline, around, result));
+    const char *class_name = hr_state_class(&around->before, &around->after);
+    const char *status = json_string_value(json_object_get(*result, "status"));
+    if (!class_name || strcmp(class_name, "mixed") || !status || strcmp(status, "ok")) return HR_OK;
+    json_decref(*result);
+    *result = NULL;
+    around->before = around->after;
+    around->state_changed = true;
+    return measure_once(s, deadline, around, result);
+}
+
+/* The worker says what the engine really chose; the row and its id follow. */
+static void take_facts(const sweep *s, hr_plan_cell *cell, const json_t *ready, const char *input, json_t *row) {
+    hr_cell_config *c = &cell->config;
+    const int act = (int)json_integer_value(json_object_get(ready, "act"));
+    const int isa = (int)json_integer_value(json_object_get(ready, "isa"));
+    const json_int_t threads = json_integer_value(json_object_get(ready, "threads"));
+    if (act == c->act && isa == (int)c->isa && threads == c->threads) return;
+    c->act = act, c->isa = (hr_isa)isa, c->threads = threads;
+    hr_cell_id(c, s->plan->infos[cell->info].hash, s->machine->class_name, input, cell->id);
+    json_object_set_new(row, "act", json_string(hr_act_name((hr_act)act)));
+    json_object_set_new(row, "isa", json_string(hr_isa_name(c->isa)));
+    json_object_set_new(row, "n_threads", json_integer(threads));
+    json_object_set_new(row, "cell_id", json_string(cell->id));
+}
+
+static hr_status run_cell(sweep *s, hr_plan_cell *cell, json_t *row, json_t **result) {
+    const double timeout = s->options->timeout_s;
+    const uint64_t deadline = timeout > 0 ? hr_now_ns() + (uint64_t)(timeout * 1e9) : 0;
+    if (!s->worker.pid) HR_TRY(hr_worker_start(&s->worker, &s->options->measure));
+    json_t *ready = NULL;
+    HR_TRY(ask(s,
+               json_pack("{s:s, s:i, s:o}", "do", "prepare", "index", (int)s->at, "cell",
+                         hr_cell_config_json(&cell->config)),
+               deadline, &ready));
+    if (refused(ready, row)) {
+        json_decref(ready);
+        return HR_OK;
+    }
+    take_facts(s, cell, ready, s->plan->input, row);
+    hr_surroundings around = {.units = (unsigned)json_integer_value(json_object_get(ready, "units")),
+                              .llc_bytes = s->llc_bytes};
+    json_decref(ready);
+    HR_TRY(measure_in_one_state(s, deadline, &around, result));
+    if (refused(*result, row)) return HR_OK;
+    around.best_clock_ghz = s->best_clock_ghz;
+    return hr_derive_row(row, &cell->config, *result, &around);
+}
+
+/* [{"ns", "flags"}] of the store, from a result. */
+static json_t *sample_rows(const json_t *result) {
+    const json_t *samples = json_object_get(result, "samples_ns"), *flags = json_object_get(result, "sample_flags");
+    json_t *rows = json_array();
+    for (size_t i = 0; i < json_array_size(samples); i++)
+        json_array_append_new(rows, json_pack("{s:O, s:O}", "ns", json_array_get(samples, i), "flags",
+                                              json_array_get(flags, i)));
+    return rows;
+}
+
+/* Measures one cell and hands its row on. Any failure but an interruption and a failing output stays with the cell. */
+static hr_status one_cell(sweep *s) {
+    hr_plan_cell cell = s->plan->cells[s->at];
+    json_t *row = hr_cell_row(&cell.config, &s->plan->infos[cell.info], s->machine, cell.id,
+                              (int64_t)s->options->measure.seed, s->options->tags);
+    if (!row) HR_FAIL(HR_ERR_MEMORY, "no memory for a row");
+    snprintf(s->stage, sizeof s->stage, "%s", json_string_value(json_object_get(row, "test")));
+    json_t *result = NULL;
+    hr_status status = HR_OK;
+    if (cell.skip) {
+        json_object_set_new(row, "status", json_string("skipped"));
+        json_object_set_new(row, "error", json_string(cell.skip));
+    } else {
+        show(-1, s);
+        status = run_cell(s, &cell, row, &result);
+        if (status != HR_OK) hr_worker_stop(&s->worker, true);
+        if (status == HR_ERR_INTERRUPTED) {
+            json_decref(row), json_decref(result);
+            return status;
+        }
+        if (status != HR_OK) {
+            json_object_set_new(row, "status", json_string("failed"));
+            json_object_set_new(row, "error", json_string(hr_error()));
+        }
+    }
+    const char *word = json_string_value(json_object_get(row, "status"));
+    s->n_failed += word && !strcmp(word, "failed");
+    hr_progress_clear(&s->progress);
+    json_t *samples = result ? sample_rows(result) : NULL;
+    status = hr_sink_put(s->sink, row, samples, json_object_get(result, "ops"));
+    json_decref(samples), json_decref(row), json_decref(result);
+    return status;
+}
+
+/* ---- the sweep -------------------------------------------------------------------------------------------------- */
+
+static hr_status pause_between(const sweep *s) {
+    for (double left = s->options->delay_s; left > 0; left -= 0.1) {
+        if (hr_interrupted()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
+        nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(left, 0.1) * 1e9)}, NULL);
+    }
+    return HR_OK;
+}
+
+static hr_status all_cells(sweep *s) {
+    HR_TRY(open_roofs(s));
+    const hr_plan_cell *last = NULL;
+    for (size_t i = 0; i < s->plan->n; i++) s->total_s += estimate(s, i);
+    s->start_ns = hr_now_ns();
+    for (s->at = 0; s->at < s->plan->n; s->at++) {
+        const hr_plan_cell *cell = &s->plan->cells[s->at];
+        if (hr_interrupted()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
+        if (!hr_sink_has(s->sink, cell->id)) {
+            if (!cell->skip) {
+                /* The next model gets the memory of the last one. */
+                if (last && !hr_plan_same_group(last, cell)) hr_worker_stop(&s->worker, false);
+                if (last) HR_TRY(pause_between(s));
+                last = cell;
+            }
+            HR_TRY(one_cell(s));
+            s->done_s += estimate(s, s->at);
+        } else {
+            s->total_s -= estimate(s, s->at);
+        }
+    }
+    return HR_OK;
+}
+
+/* Kept also when a sweep was cut: the cells that are there want their ceilings. */
+static void keep_roof(sweep *s) {
+    if (!s->log.n) return;
+    json_t *roof = hr_state_log_roof(&s->log, s->machine, s->roof_threads, s->llc_bytes);
+    if (roof && hr_sink_roof(s->sink, roof) != HR_OK && !s->options->output.quiet) hr_report_failure();
+    json_decref(roof);
+}
+
+int hr_sweep_run(const hr_plan *plan, const hr_machine *machine, const hr_sweep_options *options) {
+    sweep s = {.plan = plan, .machine = machine, .options = options, .llc_bytes = NAN, .worker.socket = -1};
+    /* HEADROOM_FAULT=write:N, for tests: the N-th write of the store fails. */
+    const char *fault = getenv("HEADROOM_FAULT");
+    unsigned long nth;
+    if (fault && sscanf(fault, "write:%lu", &nth) == 1) hr_fault_arm(HR_FAULT_WRITE, nth);
+
+    json_t *manifest = hr_manifest(plan, machine, options->args);
+    const hr_status opened = manifest ? hr_sink_open(options, machine, manifest, &s.sink)
+                                      : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
+    json_decref(manifest);
+    if (opened != HR_OK) return hr_report_failure();
+    hr_interrupt_install();
+    hr_progress_init(&s.progress, options->output.progress);
+    const hr_status status = all_cells(&s);
+    hr_progress_clear(&s.progress);
+    hr_worker_stop(&s.worker, status != HR_OK);
+    int code = status == HR_OK ? (s.n_failed ? 4 : 0) : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
+    if (code == 2) hr_report_failure();
+    keep_roof(&s);
+    if (hr_sink_close(s.sink, code) != HR_OK && code != 2 && code != HR_EXIT_INTERRUPTED) code = hr_report_failure();
+    hr_roofs_destroy(s.roofs);
+    hr_state_log_fini(&s.log);
+    return code;
+}

@@ -1,0 +1,80 @@
+#include "harness/sweep/series.h"
+
+#include "harness/stats/stats.h"
+#include "kernels/base/memory.h"
+
+static const char *const names[HR_SERIES_COUNT] = {
+#define X(id, name) [HR_SERIES_##id] = name,
+    HR_SERIES_LIST(X)
+#undef X
+};
+
+static hr_status no_memory(void) {
+    return hr_fail(HR_ERR_MEMORY, "no memory for the samples of a cell");
+}
+
+hr_status hr_series_put(hr_series *s, double value, uint32_t sample) {
+    if (s->n == s->capacity) {
+        const size_t capacity = s->capacity ? s->capacity * 2 : 64;
+        double *v = hr_realloc(s->v, hr_mul(capacity, sizeof *v));
+        if (v) s->v = v;
+        uint32_t *of = hr_realloc(s->sample, hr_mul(capacity, sizeof *of));
+        if (of) s->sample = of;
+        if (!v || !of) return no_memory();
+        s->capacity = capacity;
+    }
+    s->v[s->n] = value, s->sample[s->n++] = sample;
+    return HR_OK;
+}
+
+hr_status hr_bench_series_flags(hr_bench_series *all) {
+    hr_free(all->flagged);
+    all->flagged = hr_calloc(all->of[HR_SERIES_SAMPLE].n + 1, sizeof *all->flagged);
+    return all->flagged ? HR_OK : no_memory();
+}
+
+/* The values of samples that are not flagged, into out [s->n]; returns how many. */
+static size_t unflagged(const hr_bench_series *all, const hr_series *s, double *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (!all->flagged || !all->flagged[s->sample[i]]) out[n++] = s->v[i];
+    return n;
+}
+
+static hr_status put_dist(const hr_bench_series *all, int id, double *scratch, json_t *out) {
+    const size_t n = unflagged(all, &all->of[id], scratch);
+    if (!n) return HR_OK;
+    if (names[id] && json_object_set_new(out, names[id], hr_dist_json(scratch, n))) return no_memory();
+    const char *median = id == HR_SERIES_STEP ? "step_ms" : id == HR_SERIES_PREFILL ? "prefill_ms" : NULL;
+    if (median) json_object_set_new(out, median, json_real(hr_median(scratch, n)));
+    return HR_OK;
+}
+
+hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out) {
+    size_t most = 1;
+    for (int id = 0; id < HR_SERIES_COUNT; id++)
+        if (all->of[id].n > most) most = all->of[id].n;
+    double *scratch = hr_malloc(hr_mul(most, sizeof *scratch));
+    if (!scratch) return no_memory();
+    hr_status status = HR_OK;
+    for (int id = 0; id < HR_SERIES_COUNT && status == HR_OK; id++)
+        if (names[id] || id == HR_SERIES_STEP) status = put_dist(all, id, scratch, out);
+    hr_free(scratch);
+    if (status != HR_OK) return status;
+
+    json_t *samples = json_array(), *flags = json_array();
+    const hr_series *s = &all->of[HR_SERIES_SAMPLE];
+    for (size_t i = 0; i < s->n; i++) {
+        json_array_append_new(samples, json_integer((json_int_t)s->v[i]));
+        json_array_append_new(flags, all->flagged && all->flagged[i] ? json_string("throttled") : json_null());
+    }
+    if (json_object_set_new(out, "samples_ns", samples) | json_object_set_new(out, "sample_flags", flags))
+        return no_memory();
+    return HR_OK;
+}
+
+void hr_bench_series_reset(hr_bench_series *all) {
+    for (int id = 0; id < HR_SERIES_COUNT; id++) hr_free(all->of[id].v), hr_free(all->of[id].sample);
+    hr_free(all->flagged);
+    *all = (hr_bench_series){0};
+}

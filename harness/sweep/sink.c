@@ -1,0 +1,102 @@
+#include "harness/sweep/sweep.h"
+
+#include "harness/version.h"
+#include "kernels/base/memory.h"
+
+#include <stdio.h>
+#include <time.h>
+
+struct hr_sink {
+    hr_store *store; /* NULL: none */
+    char *run_id;    /* hr_malloc'ed */
+    json_t *done;    /* ids of finished cells of a resumed run, or NULL */
+    hr_out out;
+    hr_cell_writer *rows, *err_rows;
+    bool out_failed;
+};
+
+static hr_status begin_run(hr_sink *s, const hr_sweep_options *options, const hr_machine *machine,
+                           const json_t *manifest) {
+    char now[32];
+    const time_t t = time(NULL);
+    struct tm utc;
+    gmtime_r(&t, &utc);
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    json_t *args = options->args ? json_incref((json_t *)options->args) : json_object();
+    json_t *run = json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:O}", "command", "sweep", "args", args, "build_commit",
+                            hr_commit(), "compiler", hr_compiler(), "started", now, "tags",
+                            options->tags ? options->tags : "", "manifest", manifest);
+    json_t *where = hr_machine_json(machine);
+    const hr_status status = run && where ? hr_store_begin_run(s->store, run, where, &s->run_id)
+                                          : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
+    json_decref(run), json_decref(where);
+    return status;
+}
+
+static hr_status open_all(hr_sink *s, const hr_sweep_options *options, const hr_machine *machine,
+                          const json_t *manifest) {
+    HR_TRY(hr_out_open(options->output.file, &s->out));
+    if (options->db) {
+        HR_TRY(hr_store_open(options->db, true, &s->store));
+        if (options->resume) HR_TRY(hr_resume_find(s->store, manifest, &s->run_id, &s->done));
+        if (!s->run_id) HR_TRY(begin_run(s, options, machine, manifest));
+    }
+    HR_TRY(hr_cell_writer_create(options->output.format, s->out.stream, &s->rows));
+    if (options->output.to_stderr) HR_TRY(hr_cell_writer_create(options->output.err_format, stderr, &s->err_rows));
+    return HR_OK;
+}
+
+hr_status hr_sink_open(const hr_sweep_options *options, const hr_machine *machine, const json_t *manifest,
+                       hr_sink **out) {
+    hr_sink *s = hr_calloc(1, sizeof *s);
+    if (!s) HR_FAIL(HR_ERR_MEMORY, "no memory for the output");
+    const hr_status status = open_all(s, options, machine, manifest);
+    if (status != HR_OK) {
+        if (s->out.stream) hr_out_abandon(&s->out);
+        hr_store_close(s->store);
+        hr_free(s->run_id), json_decref(s->done), hr_free(s);
+        return status;
+    }
+    *out = s;
+    return HR_OK;
+}
+
+bool hr_sink_has(const hr_sink *sink, const char *cell_id) {
+    return json_object_get(sink->done, cell_id) != NULL;
+}
+
+/* The message of the first of two failures must survive the second. */
+hr_status hr_sink_put(hr_sink *s, json_t *row, const json_t *samples, const json_t *ops) {
+    hr_status stored = HR_OK;
+    char message[1024] = "";
+    if (s->store) {
+        json_object_set_new(row, "run_id", json_string(s->run_id));
+        stored = hr_store_put_cell(s->store, s->run_id, row, samples, ops);
+        if (stored != HR_OK) snprintf(message, sizeof message, "%s", hr_error());
+    }
+    hr_status printed = hr_cell_writer_put(s->rows, row);
+    if (printed == HR_OK && fflush(s->out.stream) != 0)
+        printed = hr_fail(HR_ERR_IO, "cannot write the results; see whether the disk is full");
+    s->out_failed |= printed != HR_OK;
+    if (s->err_rows && hr_cell_writer_put(s->err_rows, row) != HR_OK && printed == HR_OK) printed = HR_ERR_IO;
+    return stored != HR_OK ? hr_fail(stored, "%s", message) : printed;
+}
+
+hr_status hr_sink_roof(hr_sink *s, const json_t *roof) {
+    return s->store ? hr_store_put_roof(s->store, s->run_id, roof) : HR_OK;
+}
+
+hr_status hr_sink_close(hr_sink *s, int exit_code) {
+    hr_status status = hr_cell_writer_end(s->rows);
+    if (s->err_rows) hr_cell_writer_end(s->err_rows);
+    /* A file that misses rows is still worth more than none: nothing measured is lost. */
+    const hr_status committed = hr_out_commit(&s->out);
+    if (status == HR_OK) status = committed;
+    if (s->store) {
+        const hr_status ended = hr_store_end_run(s->store, s->run_id, exit_code);
+        if (status == HR_OK) status = ended;
+        hr_store_close(s->store);
+    }
+    hr_free(s->run_id), json_decref(s->done), hr_free(s);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* sweep.h - a whole sweep: cells in, rows out. The parent's side.
+ *
+ * Invariants:
+ * 1. A row is in the store, with samples and ops, before it is printed. When the store fails, the row is still printed
+ *    and the sweep ends with 2.
+ * 2. A worker's end, for whatever reason, costs the cell it was measuring and no other.
+ * 3. After Ctrl-C or SIGTERM no further cell begins; what was finished stays; the exit code is 130. */
+#ifndef HR_SWEEP_H
+#define HR_SWEEP_H
+
+#include "harness/cli/output.h"
+#include "harness/store/store.h"
+#include "harness/sweep/axes.h"
+#include "harness/sweep/measure.h"
+
+typedef struct hr_sweep_options {
+    hr_measure_options measure;
+    double timeout_s, delay_s; /* 0: none */
+    const char *db;            /* NULL: no store */
+    bool resume;
+    const char *tags; /* "key=value;key=value", or "" */
+    const json_t *args; /* as given, for the record of the run */
+    hr_output output;
+} hr_sweep_options;
+
+/* The exit code: 0, 2 (said on stderr), 4 when a cell failed, 130. */
+int hr_sweep_run(const hr_plan *plan, const hr_machine *machine, const hr_sweep_options *options);
+
+/* What a run was, to know whether another one continues it: {build_commit, machine, models, cells, config}. New
+ * reference. */
+json_t *hr_manifest(const hr_plan *plan, const hr_machine *machine, const json_t *args);
+/* Whether `stored` fits `now`; the reason, when it does not, is the message of ERR_USAGE. */
+hr_status hr_manifest_fits(const json_t *stored, const json_t *now);
+/* The newest sweep of the store, when its manifest fits: *run_id (hr_malloc'ed; NULL when the store holds no sweep) and
+ * *done, an object whose keys are the ids of its cells with status ok. */
+hr_status hr_resume_find(hr_store *store, const json_t *manifest, char **run_id, json_t **done);
+
+/* The rows of --dry-run: [{test, model, quant, ..., memory_mb, seconds, status, reason}]. New reference. */
+json_t *hr_dry_run(const hr_plan *plan, const hr_sweep_options *options);
+extern const char *const hr_dry_run_keys[];
+
+/* States seen in a sweep, as the object of `roof --json` with what a sweep knows: medians and intervals. */
+typedef struct hr_state_log {
+    hr_state *states;
+    size_t n, capacity;
+} hr_state_log;
+hr_status hr_state_log_add(hr_state_log *log, const hr_state *state);
+void hr_state_log_fini(hr_state_log *log);
+json_t *hr_state_log_roof(const hr_state_log *log, const hr_machine *machine, unsigned threads, double llc_bytes);
+
+/* Where rows go: the store, stdout or a file, stderr. */
+typedef struct hr_sink hr_sink;
+/* Opens everything before the first cell. manifest is kept with a new run. */
+hr_status hr_sink_open(const hr_sweep_options *options, const hr_machine *machine, const json_t *manifest,
+                       hr_sink **out);
+bool hr_sink_has(const hr_sink *sink, const char *cell_id); /* --resume: this cell is already there */
+/* Stores, then prints. When storing fails the row is printed all the same and the failure returned. */
+hr_status hr_sink_put(hr_sink *sink, json_t *row, const json_t *samples, const json_t *ops);
+hr_status hr_sink_roof(hr_sink *sink, const json_t *roof);
+/* Ends the output and the run, and frees the sink; failure of either is returned. */
+hr_status hr_sink_close(hr_sink *sink, int exit_code);
+
+#endif
