@@ -18,7 +18,8 @@ static const hr_opt opt_repetitions = {.name = "--repetitions",
                                        .min = 1,
                                        .max = 100000,
                                        .metavar = "N",
-                                       .help = "exactly N samples a cell (default: until the median is known to 0.5 %)"};
+                                       .help =
+                                           "exactly N samples a cell (default: until the median is known to 0.5 %)"};
 static const hr_opt opt_max_time = {.name = "--max-time",
                                     .group = MEASURING,
                                     .kind = HR_OPT_REAL,
@@ -92,11 +93,10 @@ static const hr_opt opt_resume = {.name = "--resume",
                                   .kind = HR_OPT_FLAG,
                                   .help = "continue the newest sweep of the store, when it was this one"};
 
-static const hr_opt *const options[] = {HR_OPTS_AXES_SWEEP, &opt_repetitions, &opt_max_time, &opt_max_samples,
-                                        &opt_timeout,       &opt_no_warmup,   &opt_delay,    &opt_seed,
-                                        &opt_order,         &opt_prompt,      &opt_slo,      &opt_tag,
-                                        &opt_dry_run,       &opt_resume,      HR_OPTS_OUTPUT, &hr_opt_db,
-                                        HR_OPTS_CONFIG,     NULL};
+static const hr_opt *const options[] = {
+    HR_OPTS_AXES_SWEEP, &opt_repetitions, &opt_max_time,  &opt_max_samples, &opt_timeout,   &opt_no_warmup,
+    &opt_delay,         &opt_seed,        &opt_order,     &opt_prompt,      &opt_slo,       &opt_tag,
+    &opt_dry_run,       &opt_resume,      HR_OPTS_OUTPUT, &hr_opt_db,       HR_OPTS_CONFIG, NULL};
 
 static const char *const examples[] = {
     "headroom sweep -m synth:tiny -p 64 -n 16 -r 3 --db none",
@@ -183,15 +183,14 @@ static hr_status read_tags(const hr_args *args, char *out, size_t n) {
 }
 
 static hr_status read_measuring(const hr_args *args, hr_measure_options *m) {
-    *m = (hr_measure_options){
-        .rule = {.fixed = hr_args_given(args, "-r") ? (size_t)hr_args_int(args, "-r") : 0,
-                 .min_samples = 10,
-                 .max_samples = (size_t)hr_args_int(args, "--max-samples"),
-                 .min_seconds = 0.5,
-                 .max_seconds = hr_args_real(args, "--max-time"),
-                 .half_width = 0.005},
-        .no_warmup = hr_args_flag(args, "--no-warmup"),
-        .seed = (uint64_t)hr_args_int(args, "--seed")};
+    *m = (hr_measure_options){.rule = {.fixed = hr_args_given(args, "-r") ? (size_t)hr_args_int(args, "-r") : 0,
+                                       .min_samples = 10,
+                                       .max_samples = (size_t)hr_args_int(args, "--max-samples"),
+                                       .min_seconds = 0.5,
+                                       .max_seconds = hr_args_real(args, "--max-time"),
+                                       .half_width = 0.005},
+                              .no_warmup = hr_args_flag(args, "--no-warmup"),
+                              .seed = (uint64_t)hr_args_int(args, "--seed")};
     return read_slo(hr_args_text(args, "--slo"), &m->slo_ttft_ms, &m->slo_tpot_ms);
 }
 

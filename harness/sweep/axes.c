@@ -181,17 +181,8 @@ static size_t once(size_t n) {
 
 static hr_status add_group(builder *b, const hr_cell_config *c, size_t info) {
     const hr_axes *a = b->axes;
-    const size_t sizes[] = {a->isa.n,
-                            a->threads.n,
-                            a->act.n,
-                            a->k_type.n,
-                            a->v_type.n,
-                            a->kv_layout.n,
-                            a->page_size.n,
-                            a->kv_alloc.n,
-                            a->flash.n,
-                            a->batch.n,
-                            a->ubatch.n};
+    const size_t sizes[] = {a->isa.n,       a->threads.n,  a->act.n,   a->k_type.n, a->v_type.n, a->kv_layout.n,
+                            a->page_size.n, a->kv_alloc.n, a->flash.n, a->batch.n,  a->ubatch.n};
     enum { N = sizeof sizes / sizeof sizes[0] };
     size_t at[N] = {0};
     for (;;) {

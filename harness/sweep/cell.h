@@ -13,28 +13,28 @@ typedef enum hr_cell_kind { HR_CELL_PP, HR_CELL_TG, HR_CELL_PG, HR_CELL_ISL } hr
 enum { HR_CELL_NULL = -1 };
 
 typedef struct hr_cell_config {
-    char model[512];          /* as given to -m */
+    char model[512]; /* as given to -m */
     hr_quant quant;
-    int act;                  /* hr_act; resolved by hr_cell_resolve_act, never auto after expansion */
+    int act; /* hr_act; resolved by hr_cell_resolve_act, never auto after expansion */
     hr_cell_kind kind;
-    int64_t n_prompt, n_gen;  /* pp, tg, pg; isl rows: isl and osl */
-    int64_t isl, osl;         /* isl rows, else null */
-    int64_t depth;            /* pp, tg, pg; null on isl rows */
-    int64_t n_seqs;           /* null on pp rows */
-    int64_t batch, ubatch;    /* null on tg rows */
+    int64_t n_prompt, n_gen; /* pp, tg, pg; isl rows: isl and osl */
+    int64_t isl, osl;        /* isl rows, else null */
+    int64_t depth;           /* pp, tg, pg; null on isl rows */
+    int64_t n_seqs;          /* null on pp rows */
+    int64_t batch, ubatch;   /* null on tg rows */
     hr_dtype k_type, v_type;
     hr_kv_layout kv_layout;
-    int64_t page_size;        /* null unless paged */
-    char kv_alloc[16];        /* "per-request", "paged" */
+    int64_t page_size; /* null unless paged */
+    char kv_alloc[16]; /* "per-request", "paged" */
     bool flash;
-    int64_t threads;          /* resolved */
-    hr_isa isa;               /* resolved */
+    int64_t threads; /* resolved */
+    hr_isa isa;      /* resolved */
 } hr_cell_config;
 
 /* What is not written in the configuration and cannot be swept yet. */
-#define HR_CELL_FUSION "none"
+#define HR_CELL_FUSION  "none"
 #define HR_CELL_WEIGHTS "native"
-#define HR_CELL_DEVICE "cpu"
+#define HR_CELL_DEVICE  "cpu"
 
 /* "pp512", "tg128 @ d4096", "pp512+tg128", "isl512 osl128". */
 void hr_cell_test(const hr_cell_config *c, char *out, size_t n);

@@ -71,14 +71,12 @@ json_t *hr_work_json(const hr_step_work *w) {
 bool hr_work_parse(const json_t *json, hr_step_work *out) {
     json_int_t weights, reads, writes;
     json_t *flops;
-    if (!json_is_object(json) ||
-        json_unpack((json_t *)json, "{s:I, s:I, s:I, s:o}", "bytes_weights", &weights, "bytes_kv_read", &reads,
-                    "bytes_kv_write", &writes, "flops", &flops))
+    if (!json_is_object(json) || json_unpack((json_t *)json, "{s:I, s:I, s:I, s:o}", "bytes_weights", &weights,
+                                             "bytes_kv_read", &reads, "bytes_kv_write", &writes, "flops", &flops))
         return false;
     *out = (hr_step_work){
         .bytes_weights = (uint64_t)weights, .bytes_kv_read = (uint64_t)reads, .bytes_kv_write = (uint64_t)writes};
-    for (size_t u = 0; u < HR_UNIT_COUNT; u++)
-        out->flops[u] = (uint64_t)json_integer_value(json_array_get(flops, u));
+    for (size_t u = 0; u < HR_UNIT_COUNT; u++) out->flops[u] = (uint64_t)json_integer_value(json_array_get(flops, u));
     return true;
 }
 
@@ -163,8 +161,7 @@ static void put_rates(json_t *row, const hr_cell_config *c, const json_t *result
     set(row, "decode_tok_s", seqs / step_s);
     set(row, "decode_tok_s_device", seqs / step_s);
     set(row, "per_user_tok_s", 1e3 / p50(result, "tpot_excl_first_ms"));
-    if (c->kind == HR_CELL_PG || c->kind == HR_CELL_ISL)
-        set(row, "output_tok_s", (double)c->n_gen * seqs / median_s);
+    if (c->kind == HR_CELL_PG || c->kind == HR_CELL_ISL) set(row, "output_tok_s", (double)c->n_gen * seqs / median_s);
     if (c->kind != HR_CELL_ISL) return;
     set(row, "requests_s", seqs / median_s);
     const json_t *samples = json_object_get(result, "samples_ns"), *good = json_object_get(result, "good");
@@ -237,11 +234,11 @@ static void put_surroundings(json_t *row, const hr_surroundings *a) {
 }
 
 hr_status hr_derive_row(json_t *row, const hr_cell_config *c, const json_t *result, const hr_surroundings *around) {
-    static const char *const dists[] = {"ttft_ms",  "ttft_queue_ms", "ttft_prefill_ms", "ttft_first_sample_ms",
-                                        "itl_step_ms", "e2e_ms", "tpot_excl_first_ms"};
-    static const char *const copied[] = {"stop_reason",  "noise_rel",    "warmups",         "probe_overhead_pct",
-                                         "page_faults",  "ctx_switches", "kernels",         "kv_bytes_needed",
-                                         "kv_bytes_touched", "huge_pages", "rss_peak_bytes"};
+    static const char *const dists[] = {"ttft_ms",     "ttft_queue_ms", "ttft_prefill_ms",   "ttft_first_sample_ms",
+                                        "itl_step_ms", "e2e_ms",        "tpot_excl_first_ms"};
+    static const char *const copied[] = {"stop_reason",      "noise_rel",    "warmups",       "probe_overhead_pct",
+                                         "page_faults",      "ctx_switches", "kernels",       "kv_bytes_needed",
+                                         "kv_bytes_touched", "huge_pages",   "rss_peak_bytes"};
     double median_s = NAN;
     HR_TRY(put_samples(row, c, result, &median_s));
     for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {

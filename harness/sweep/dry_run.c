@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-const char *const hr_dry_run_keys[] = {"test",      "model",   "quant",      "act",       "type_k", "type_v",
-                                       "kv_layout", "n_seqs",  "memory_mb|MB", "seconds|s", "status", "reason",
+const char *const hr_dry_run_keys[] = {"test",      "model",  "quant",        "act",       "type_k", "type_v",
+                                       "kv_layout", "n_seqs", "memory_mb|MB", "seconds|s", "status", "reason",
                                        "cell_id",   NULL};
 
 json_t *hr_dry_run(const hr_plan *plan, const hr_sweep_options *options) {
@@ -19,17 +19,17 @@ json_t *hr_dry_run(const hr_plan *plan, const hr_sweep_options *options) {
             seconds = hr_plan_seconds(plan, i, options->measure.rule.fixed, options->measure.rule.max_seconds);
             if (i == 0 || !hr_plan_same_group(cell, cell - 1)) seconds += hr_plan_load_seconds(plan, i);
         }
-        const double memory = (double)plan->infos[cell->info].weight_bytes + (double)cell->arena_bytes +
-                              (double)cell->kv_bytes;
-        json_array_append_new(
-            rows, json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:f, s:f, s:s, s:o, s:s}", "test", test, "model",
-                            c->model, "quant", hr_quant_name(c->quant), "act", hr_act_name((hr_act)c->act), "type_k",
-                            hr_dtypes[c->k_type].name, "type_v", hr_dtypes[c->v_type].name, "kv_layout",
-                            hr_kv_layout_name(c->kv_layout), "n_seqs",
-                            c->n_seqs < 0 ? json_null() : json_integer((json_int_t)c->n_seqs), "memory_mb",
-                            round(memory / 1e5) / 10, "seconds", round(seconds * 10) / 10, "status",
-                            cell->skip ? "skipped" : "planned", "reason",
-                            cell->skip ? json_string(cell->skip) : json_null(), "cell_id", cell->id));
+        const double memory =
+            (double)plan->infos[cell->info].weight_bytes + (double)cell->arena_bytes + (double)cell->kv_bytes;
+        json_array_append_new(rows,
+                              json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:f, s:f, s:s, s:o, s:s}", "test",
+                                        test, "model", c->model, "quant", hr_quant_name(c->quant), "act",
+                                        hr_act_name((hr_act)c->act), "type_k", hr_dtypes[c->k_type].name, "type_v",
+                                        hr_dtypes[c->v_type].name, "kv_layout", hr_kv_layout_name(c->kv_layout),
+                                        "n_seqs", c->n_seqs < 0 ? json_null() : json_integer((json_int_t)c->n_seqs),
+                                        "memory_mb", round(memory / 1e5) / 10, "seconds", round(seconds * 10) / 10,
+                                        "status", cell->skip ? "skipped" : "planned", "reason",
+                                        cell->skip ? json_string(cell->skip) : json_null(), "cell_id", cell->id));
     }
     return rows;
 }

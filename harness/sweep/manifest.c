@@ -8,9 +8,9 @@
 #include <string.h>
 
 /* Flags that say where results go or how long one waits: they change no measurement. */
-static const char *const indifferent[] = {"resume",   "db",      "output", "output-err",  "oe",   "json",
-                                          "out",      "quiet",   "verbose", "no-progress", "tag", "timeout",
-                                          "config",   "print-config", "dry-run"};
+static const char *const indifferent[] = {"resume", "db",      "output", "output-err",   "oe",
+                                          "json",   "out",     "quiet",  "verbose",      "no-progress",
+                                          "tag",    "timeout", "config", "print-config", "dry-run"};
 
 static const char *bare(const char *name) {
     while (*name == '-') name++;
@@ -21,8 +21,8 @@ json_t *hr_manifest(const hr_plan *plan, const hr_machine *machine, const json_t
     json_t *models = json_array(), *config = json_object(), *value;
     const char *name;
     for (size_t i = 0; i < plan->n_infos; i++)
-        json_array_append_new(models, json_pack("{s:s, s:s}", "model", plan->infos[i].filename, "hash",
-                                                plan->infos[i].hash));
+        json_array_append_new(models,
+                              json_pack("{s:s, s:s}", "model", plan->infos[i].filename, "hash", plan->infos[i].hash));
     json_object_foreach((json_t *)args, name, value) {
         bool skip = false;
         for (size_t i = 0; i < sizeof indifferent / sizeof indifferent[0]; i++)
@@ -35,8 +35,8 @@ json_t *hr_manifest(const hr_plan *plan, const hr_machine *machine, const json_t
         snprintf(text, sizeof text, "%s%s", sum, plan->cells[i].id);
         hr_fingerprint(text, sum);
     }
-    return json_pack("{s:s, s:s, s:o, s:o, s:s}", "build_commit", hr_commit(), "machine", machine->class_name,
-                     "models", models, "config", config, "cells", sum);
+    return json_pack("{s:s, s:s, s:o, s:o, s:s}", "build_commit", hr_commit(), "machine", machine->class_name, "models",
+                     models, "config", config, "cells", sum);
 }
 
 static hr_status same_text(const json_t *stored, const json_t *now, const char *key, const char *what) {
@@ -50,12 +50,13 @@ hr_status hr_manifest_fits(const json_t *stored, const json_t *now) {
     HR_TRY(same_text(stored, now, "build_commit", "the build"));
     HR_TRY(same_text(stored, now, "machine", "the machine"));
     if (!json_equal(json_object_get(stored, "models"), json_object_get(now, "models")))
-        HR_FAIL(HR_ERR_USAGE, "--resume: the newest sweep measured other models or quantizations; run without --resume");
+        HR_FAIL(HR_ERR_USAGE,
+                "--resume: the newest sweep measured other models or quantizations; run without --resume");
     const json_t *a = json_object_get(stored, "config"), *b = json_object_get(now, "config");
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)a, key, value) if (!json_equal(value, json_object_get(b, key)))
-        HR_FAIL(HR_ERR_USAGE, "--resume: the newest sweep was run with another value of '%s'; run without --resume", key);
+    json_object_foreach((json_t *)a, key, value) if (!json_equal(value, json_object_get(b, key))) HR_FAIL(
+        HR_ERR_USAGE, "--resume: the newest sweep was run with another value of '%s'; run without --resume", key);
     json_object_foreach((json_t *)b, key, value) if (!json_object_get(a, key))
         HR_FAIL(HR_ERR_USAGE, "--resume: the newest sweep was run without '%s'; run without --resume", key);
     return same_text(stored, now, "cells", "the list of cells");

@@ -30,15 +30,15 @@ struct hr_bench {
     hr_measure_options options;
     size_t seqs, steps, n_prompt;
     hr_input input;
-    uint64_t n_prompts;    /* drawn so far */
-    int32_t *prompts;      /* [seqs][n_prompt] */
-    int32_t *fed;          /* [steps][seqs] tokens of tg and pg; isl: [seqs] the last sampled ones */
-    uint32_t *ids;         /* [seqs] 0, 1, 2, ... */
-    const char **slices;   /* [seqs] text of each request, with --prompt on isl rows */
-    size_t *slice_bytes;   /* [seqs] */
+    uint64_t n_prompts;  /* drawn so far */
+    int32_t *prompts;    /* [seqs][n_prompt] */
+    int32_t *fed;        /* [steps][seqs] tokens of tg and pg; isl: [seqs] the last sampled ones */
+    uint32_t *ids;       /* [seqs] 0, 1, 2, ... */
+    const char **slices; /* [seqs] text of each request, with --prompt on isl rows */
+    size_t *slice_bytes; /* [seqs] */
     repetition rep;
-    double *times;         /* [1 + steps] of one request, for its metrics */
-    hr_bench_series out;   /* series.h */
+    double *times;       /* [1 + steps] of one request, for its metrics */
+    hr_bench_series out; /* series.h */
     hr_op_fold *ops;
     size_t record_capacity;
     uint64_t timed_allocations;
@@ -390,7 +390,8 @@ static hr_status make_buffers(hr_bench *b) {
 }
 
 static hr_status set_up(hr_bench *b) {
-    const size_t longest = b->cell.depth > 0 && (size_t)b->cell.depth > b->n_prompt ? (size_t)b->cell.depth : b->n_prompt;
+    const size_t longest =
+        b->cell.depth > 0 && (size_t)b->cell.depth > b->n_prompt ? (size_t)b->cell.depth : b->n_prompt;
     HR_TRY(hr_input_init(&b->input, b->model, b->options.text, b->options.text_bytes, b->options.seed, longest));
     HR_TRY(make_buffers(b));
     b->record_capacity = ops_of(b);

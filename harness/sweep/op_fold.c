@@ -75,12 +75,11 @@ hr_status hr_op_fold_rows(const hr_op_fold *fold, json_t **out) {
     json_t *rows = json_array();
     for (size_t i = 0; rows && i < fold->n; i++) {
         const op_row *r = &fold->rows[i];
-        json_array_append_new(
-            rows, json_pack("{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f}", "phase", hr_phase_names[r->key.phase], "layer",
-                            (int)r->key.layer, "op", hr_op_names[r->key.op], "kernel",
-                            r->key.kernel ? r->key.kernel : "", "n", (json_int_t)r->n, "median_ns",
-                            hr_median(r->ns, r->n), "bytes", r->bytes / (double)r->n, "flops",
-                            r->flops / (double)r->n));
+        json_array_append_new(rows, json_pack("{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f}", "phase",
+                                              hr_phase_names[r->key.phase], "layer", (int)r->key.layer, "op",
+                                              hr_op_names[r->key.op], "kernel", r->key.kernel ? r->key.kernel : "", "n",
+                                              (json_int_t)r->n, "median_ns", hr_median(r->ns, r->n), "bytes",
+                                              r->bytes / (double)r->n, "flops", r->flops / (double)r->n));
     }
     if (!rows || json_array_size(rows) != fold->n) {
         json_decref(rows);

@@ -60,7 +60,8 @@ static hr_status probe(sweep *s, unsigned units, hr_state *out) {
 static hr_status open_roofs(sweep *s) {
     s->roof_threads = s->machine->cores;
     for (size_t i = 0; i < s->plan->n; i++)
-        if (s->plan->cells[i].config.threads > s->roof_threads && s->plan->cells[i].config.threads <= s->machine->threads)
+        if (s->plan->cells[i].config.threads > s->roof_threads &&
+            s->plan->cells[i].config.threads <= s->machine->threads)
             s->roof_threads = (unsigned)s->plan->cells[i].config.threads;
     HR_TRY(hr_roofs_create(s->roof_threads, &s->roofs));
     uint64_t llc;
@@ -128,10 +129,10 @@ static hr_status run_cell(sweep *s, hr_plan_cell *cell, json_t *row, json_t **re
     const uint64_t deadline = timeout > 0 ? hr_now_ns() + (uint64_t)(timeout * 1e9) : 0;
     if (!s->worker.pid) HR_TRY(hr_worker_start(&s->worker, &s->options->measure));
     json_t *ready = NULL;
-    HR_TRY(ask(s,
-               json_pack("{s:s, s:i, s:o}", "do", "prepare", "index", (int)s->at, "cell",
-                         hr_cell_config_json(&cell->config)),
-               deadline, &ready));
+    HR_TRY(ask(
+        s,
+        json_pack("{s:s, s:i, s:o}", "do", "prepare", "index", (int)s->at, "cell", hr_cell_config_json(&cell->config)),
+        deadline, &ready));
     if (refused(ready, row)) {
         json_decref(ready);
         return HR_OK;
@@ -151,8 +152,8 @@ static json_t *sample_rows(const json_t *result) {
     const json_t *samples = json_object_get(result, "samples_ns"), *flags = json_object_get(result, "sample_flags");
     json_t *rows = json_array();
     for (size_t i = 0; i < json_array_size(samples); i++)
-        json_array_append_new(rows, json_pack("{s:O, s:O}", "ns", json_array_get(samples, i), "flags",
-                                              json_array_get(flags, i)));
+        json_array_append_new(
+            rows, json_pack("{s:O, s:O}", "ns", json_array_get(samples, i), "flags", json_array_get(flags, i)));
     return rows;
 }
 

@@ -10,16 +10,16 @@
 #include <stdint.h>
 
 /* id, public name of its distribution (NULL: none) */
-#define HR_SERIES_LIST(X)             \
-    X(SAMPLE, NULL)                   \
-    X(CLOCK, NULL)                    \
-    X(STEP, NULL)                     \
-    X(TTFT, "ttft_ms")                \
-    X(QUEUE, "ttft_queue_ms")         \
-    X(PREFILL, "ttft_prefill_ms")     \
-    X(FIRST, "ttft_first_sample_ms")  \
-    X(TPOT, "tpot_excl_first_ms")     \
-    X(ITL, "itl_step_ms")             \
+#define HR_SERIES_LIST(X)            \
+    X(SAMPLE, NULL)                  \
+    X(CLOCK, NULL)                   \
+    X(STEP, NULL)                    \
+    X(TTFT, "ttft_ms")               \
+    X(QUEUE, "ttft_queue_ms")        \
+    X(PREFILL, "ttft_prefill_ms")    \
+    X(FIRST, "ttft_first_sample_ms") \
+    X(TPOT, "tpot_excl_first_ms")    \
+    X(ITL, "itl_step_ms")            \
     X(E2E, "e2e_ms")
 
 typedef enum hr_series_id {

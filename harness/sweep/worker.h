@@ -18,7 +18,7 @@
 void hr_worker_serve(int socket, const hr_measure_options *options);
 
 typedef struct hr_worker {
-    pid_t pid;  /* 0: none */
+    pid_t pid; /* 0: none */
     int socket;
     char *line; /* received, not yet handed out */
     size_t n, capacity;
