@@ -198,7 +198,7 @@ static hr_status read_measuring(const hr_args *args, hr_measure_options *m) {
 
 typedef struct command {
     hr_axes axes;
-    hr_plan plan;
+    hr_sweep_plan plan;
     hr_machine machine;
     hr_sweep_options options;
     char *text;
@@ -229,7 +229,7 @@ static hr_status set_up(const hr_args *args, command *c) {
     read_axes(args, &c->axes);
     c->axes.input = c->input;
     HR_TRY(hr_machine_get(&c->machine));
-    HR_TRY(hr_plan_create(&c->axes, &c->machine, &c->plan));
+    HR_TRY(hr_sweep_plan_create(&c->axes, &c->machine, &c->plan));
     if (c->plan.n_skipped == c->plan.n) HR_FAIL(HR_ERR_USAGE, "no cell can be measured: %s", c->plan.cells[0].skip);
     if (!(c->args = hr_args_json(args))) HR_FAIL(HR_ERR_MEMORY, "no memory for the flags");
     o->args = c->args;
@@ -259,7 +259,7 @@ static int run(const hr_args *args) {
         code = show_plan(&c) == HR_OK ? 0 : hr_report_failure();
     else
         code = hr_sweep_run(&c.plan, &c.machine, &c.options);
-    hr_plan_destroy(&c.plan);
+    hr_sweep_plan_destroy(&c.plan);
     hr_free(c.text);
     json_decref(c.args);
     return code;

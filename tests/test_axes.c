@@ -31,9 +31,9 @@ static hr_axes base(void) {
                      .flash = INTS(i_1)};
 }
 
-static hr_plan plan_of(const hr_axes *axes) {
-    hr_plan plan;
-    if (hr_plan_create(axes, &machine, &plan) != HR_OK) fail_msg("%s", hr_error());
+static hr_sweep_plan plan_of(const hr_axes *axes) {
+    hr_sweep_plan plan;
+    if (hr_sweep_plan_create(axes, &machine, &plan) != HR_OK) fail_msg("%s", hr_error());
     return plan;
 }
 
@@ -44,7 +44,7 @@ static void product_of_the_contract(void **state) {
     hr_axes a = base();
     a.kv_layout = WORDS(layouts), a.quant = WORDS(quants);
     a.n_prompt = INTS(p), a.n_gen = INTS(i_16), a.isl = INTS(isl), a.osl = INTS(osl);
-    hr_plan plan = plan_of(&a);
+    hr_sweep_plan plan = plan_of(&a);
     assert_int_equal(plan.n, (2 + 1 + 2) * 3 * 2);
     assert_int_equal(plan.n_skipped, 0);
     for (size_t i = 0; i < plan.n; i++) {
@@ -53,7 +53,7 @@ static void product_of_the_contract(void **state) {
         assert_int_equal(strlen(plan.cells[i].id), 32);
         for (size_t j = 0; j < i; j++) assert_string_not_equal(plan.cells[i].id, plan.cells[j].id);
     }
-    hr_plan_destroy(&plan);
+    hr_sweep_plan_destroy(&plan);
 }
 
 static void axes_that_do_not_concern_a_row_are_null(void **state) {
@@ -62,7 +62,7 @@ static void axes_that_do_not_concern_a_row_are_null(void **state) {
     hr_axes a = base();
     a.seqs = INTS(seqs), a.batch = INTS(batches), a.page_size = INTS(pages), a.depth = INTS(depths);
     a.n_prompt = INTS(i_16), a.n_gen = INTS(i_16), a.isl = INTS(i_16), a.osl = INTS(i_16);
-    hr_plan plan = plan_of(&a);
+    hr_sweep_plan plan = plan_of(&a);
     /* pp: depth x batch; tg: depth x seqs; isl: seqs x batch; pages never, the layout is head */
     assert_int_equal(plan.n, 2 * 2 + 2 * 3 + 3 * 2);
     for (size_t i = 0; i < plan.n; i++) {
@@ -72,7 +72,7 @@ static void axes_that_do_not_concern_a_row_are_null(void **state) {
         if (c->kind == HR_CELL_TG) assert_true(c->batch == HR_CELL_NULL && c->ubatch == HR_CELL_NULL);
         if (c->kind == HR_CELL_ISL) assert_int_equal(c->depth, HR_CELL_NULL);
     }
-    hr_plan_destroy(&plan);
+    hr_sweep_plan_destroy(&plan);
 }
 
 static void what_is_not_legal_is_skipped_with_a_reason(void **state) {
@@ -81,7 +81,7 @@ static void what_is_not_legal_is_skipped_with_a_reason(void **state) {
     static const int64_t p[] = {16, 1 << 20};
     hr_axes a = base();
     a.kv_layout = WORDS(layouts), a.kv_alloc = WORDS(allocs), a.n_prompt = INTS(p);
-    hr_plan plan = plan_of(&a);
+    hr_sweep_plan plan = plan_of(&a);
     size_t by_alloc = 0, by_context = 0;
     for (size_t i = 0; i < plan.n; i++) {
         if (!plan.cells[i].skip) continue;
@@ -92,25 +92,25 @@ static void what_is_not_legal_is_skipped_with_a_reason(void **state) {
     assert_int_equal(by_alloc, 4);
     assert_int_equal(by_context, 2);
     assert_int_equal(plan.n_skipped, 6);
-    hr_plan_destroy(&plan);
+    hr_sweep_plan_destroy(&plan);
 }
 
 static void wrong_lists_are_refused(void **state) {
     (void)state;
     static const int64_t zero[] = {0}, page[] = {24};
     static const char *const nope[] = {"synth:nope"};
-    hr_plan plan;
+    hr_sweep_plan plan;
     hr_axes a = base();
-    assert_int_equal(hr_plan_create(&a, &machine, &plan), HR_ERR_USAGE); /* no row */
+    assert_int_equal(hr_sweep_plan_create(&a, &machine, &plan), HR_ERR_USAGE); /* no row */
     a.n_prompt = INTS(zero);
-    assert_int_equal(hr_plan_create(&a, &machine, &plan), HR_ERR_USAGE);
+    assert_int_equal(hr_sweep_plan_create(&a, &machine, &plan), HR_ERR_USAGE);
     a.n_prompt = INTS(i_16), a.page_size = INTS(page);
-    assert_int_equal(hr_plan_create(&a, &machine, &plan), HR_ERR_USAGE);
+    assert_int_equal(hr_sweep_plan_create(&a, &machine, &plan), HR_ERR_USAGE);
     assert_non_null(strstr(hr_error(), "24"));
     a = base(), a.isl = INTS(i_16);
-    assert_int_equal(hr_plan_create(&a, &machine, &plan), HR_ERR_USAGE);
+    assert_int_equal(hr_sweep_plan_create(&a, &machine, &plan), HR_ERR_USAGE);
     a = base(), a.n_gen = INTS(i_16), a.models = WORDS(nope);
-    assert_int_not_equal(hr_plan_create(&a, &machine, &plan), HR_OK);
+    assert_int_not_equal(hr_sweep_plan_create(&a, &machine, &plan), HR_OK);
     assert_null(plan.cells);
 }
 
@@ -214,9 +214,9 @@ static void shuffled_order(void **state) {
     static const int64_t p[] = {1, 2, 3, 4, 5, 6, 7, 8};
     hr_axes a = base();
     a.quant = WORDS(quants), a.n_prompt = INTS(p), a.shuffled = true;
-    hr_plan one = plan_of(&a), two = plan_of(&a);
+    hr_sweep_plan one = plan_of(&a), two = plan_of(&a);
     a.seed = 7;
-    hr_plan other = plan_of(&a);
+    hr_sweep_plan other = plan_of(&a);
     size_t changes = 0, differ = 0;
     for (size_t i = 0; i < one.n; i++) {
         assert_string_equal(one.cells[i].id, two.cells[i].id);
@@ -224,12 +224,12 @@ static void shuffled_order(void **state) {
         size_t found = 0;
         for (size_t j = 0; j < one.n; j++) found += !strcmp(one.cells[i].id, other.cells[j].id);
         assert_int_equal(found, 1);
-        if (i) changes += !hr_plan_same_group(&one.cells[i], &one.cells[i - 1]);
+        if (i) changes += !hr_sweep_plan_same_group(&one.cells[i], &one.cells[i - 1]);
     }
     assert_int_equal(one.n, 16);
     assert_int_equal(changes, 1);
     assert_true(differ > 0);
-    hr_plan_destroy(&one), hr_plan_destroy(&two), hr_plan_destroy(&other);
+    hr_sweep_plan_destroy(&one), hr_sweep_plan_destroy(&two), hr_sweep_plan_destroy(&other);
 }
 
 int main(void) {

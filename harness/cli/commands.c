@@ -4,8 +4,10 @@
 extern const hr_command hr_command_roof;
 extern const hr_command hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models;
+extern const hr_command hr_command_sweep;
 
 const hr_command *const hr_commands[] = {
+    &hr_command_sweep,
     &hr_command_roof,
     &hr_command_tokenize,
     &hr_command_inspect,

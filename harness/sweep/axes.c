@@ -13,7 +13,7 @@ enum { CELLS_MAX = 100000 };
 typedef struct builder {
     const hr_axes *axes;
     const hr_machine *machine;
-    hr_plan *plan;
+    hr_sweep_plan *plan;
     size_t capacity;
     size_t *seen; /* [n_seen] index + 1 of a cell by its id, 0: free; open addressing */
     size_t n_seen;
@@ -35,7 +35,7 @@ static size_t *seen_slot(builder *b, const char *id) {
 static hr_status grow(builder *b) {
     if (b->plan->n < b->capacity) return HR_OK;
     const size_t capacity = b->capacity ? b->capacity * 2 : 64;
-    hr_plan_cell *cells = hr_realloc(b->plan->cells, hr_mul(capacity, sizeof *cells));
+    hr_sweep_cell *cells = hr_realloc(b->plan->cells, hr_mul(capacity, sizeof *cells));
     if (!cells) return no_memory();
     b->plan->cells = cells, b->capacity = capacity;
     size_t *seen = hr_calloc(capacity * 4, sizeof *seen);
@@ -47,7 +47,7 @@ static hr_status grow(builder *b) {
 }
 
 /* Why a cell cannot be measured, into reason; false when it can. */
-static bool refused(const builder *b, hr_plan_cell *cell, char *reason, size_t n) {
+static bool refused(const builder *b, hr_sweep_cell *cell, char *reason, size_t n) {
     const hr_cell_config *c = &cell->config;
     const hr_model_info *info = &b->plan->infos[cell->info];
     const bool paged = c->kv_layout == HR_KV_PAGED, alloc_paged = !strcmp(c->kv_alloc, "paged");
@@ -78,7 +78,7 @@ static bool refused(const builder *b, hr_plan_cell *cell, char *reason, size_t n
 
 static hr_status add(builder *b, const hr_cell_config *config, size_t info) {
     HR_TRY(grow(b));
-    hr_plan_cell cell = {.config = *config, .info = info};
+    hr_sweep_cell cell = {.config = *config, .info = info};
     hr_cell_id(config, b->plan->infos[info].hash, b->machine->class_name, b->plan->input, cell.id);
     size_t *slot = seen_slot(b, cell.id);
     if (*slot) return HR_OK;
@@ -211,13 +211,13 @@ static uint64_t random64(uint64_t *state) { /* splitmix64 */
     return z ^ (z >> 31);
 }
 
-bool hr_plan_same_group(const hr_plan_cell *a, const hr_plan_cell *b) {
+bool hr_sweep_plan_same_group(const hr_sweep_cell *a, const hr_sweep_cell *b) {
     return a->info == b->info;
 }
 
 /* Fisher-Yates inside each group; then the groups themselves are drawn, so that each model is still loaded once. */
-static hr_status shuffle(hr_plan *plan, uint64_t seed) {
-    hr_plan_cell *out = hr_malloc(hr_mul(once(plan->n), sizeof *out));
+static hr_status shuffle(hr_sweep_plan *plan, uint64_t seed) {
+    hr_sweep_cell *out = hr_malloc(hr_mul(once(plan->n), sizeof *out));
     size_t *order = hr_malloc(hr_mul(once(plan->n_infos), sizeof *order)), n = 0;
     if (!out || !order) {
         hr_free(out), hr_free(order);
@@ -234,7 +234,7 @@ static hr_status shuffle(hr_plan *plan, uint64_t seed) {
             if (plan->cells[i].info == order[g]) out[n++] = plan->cells[i];
         for (size_t i = n - first; i > 1; i--) {
             const size_t j = random64(&seed) % i;
-            const hr_plan_cell t = out[first + i - 1];
+            const hr_sweep_cell t = out[first + i - 1];
             out[first + i - 1] = out[first + j], out[first + j] = t;
         }
     }
@@ -276,28 +276,28 @@ static hr_status build(builder *b) {
     return a->shuffled ? shuffle(b->plan, a->seed) : HR_OK;
 }
 
-hr_status hr_plan_create(const hr_axes *axes, const hr_machine *machine, hr_plan *out) {
-    *out = (hr_plan){0};
+hr_status hr_sweep_plan_create(const hr_axes *axes, const hr_machine *machine, hr_sweep_plan *out) {
+    *out = (hr_sweep_plan){0};
     if (axes->input) snprintf(out->input, sizeof out->input, "%s", axes->input);
     builder b = {.axes = axes, .machine = machine, .plan = out};
     const hr_status status = build(&b);
     hr_free(b.seen);
-    if (status != HR_OK) hr_plan_destroy(out);
+    if (status != HR_OK) hr_sweep_plan_destroy(out);
     return status;
 }
 
-void hr_plan_destroy(hr_plan *plan) {
+void hr_sweep_plan_destroy(hr_sweep_plan *plan) {
     for (size_t i = 0; i < plan->n; i++) hr_free(plan->cells[i].skip);
     hr_free(plan->cells), hr_free(plan->infos);
-    *plan = (hr_plan){0};
+    *plan = (hr_sweep_plan){0};
 }
 
-double hr_plan_load_seconds(const hr_plan *plan, size_t cell) {
+double hr_sweep_plan_load_seconds(const hr_sweep_plan *plan, size_t cell) {
     const hr_model_info *info = &plan->infos[plan->cells[cell].info];
     return 0.1 + (double)info->anon_bytes / 0.5e9;
 }
 
-double hr_plan_seconds(const hr_plan *plan, size_t cell, size_t fixed, double max_seconds) {
+double hr_sweep_plan_seconds(const hr_sweep_plan *plan, size_t cell, size_t fixed, double max_seconds) {
     const hr_cell_config *c = &plan->cells[cell].config;
     const hr_model_info *info = &plan->infos[plan->cells[cell].info];
     const double seqs = c->n_seqs > 0 ? (double)c->n_seqs : 1, steps = (double)hr_cell_steps(c);

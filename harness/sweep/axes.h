@@ -27,31 +27,31 @@ typedef struct hr_axes {
     const char *input; /* fingerprint of --prompt's text, "" for random tokens */
 } hr_axes;
 
-typedef struct hr_plan_cell {
+typedef struct hr_sweep_cell {
     hr_cell_config config;
     char id[33];
-    size_t info;                    /* index in hr_plan.infos */
+    size_t info;                    /* index in hr_sweep_plan.infos */
     uint64_t arena_bytes, kv_bytes; /* of the engine */
     char *skip;                     /* reason, or NULL: to be measured */
-} hr_plan_cell;
+} hr_sweep_cell;
 
-typedef struct hr_plan {
-    hr_plan_cell *cells; /* [n] */
+typedef struct hr_sweep_plan {
+    hr_sweep_cell *cells; /* [n] */
     size_t n, n_skipped;
     hr_model_info *infos; /* one a (model, quantization) */
     size_t n_infos;
     char input[33]; /* fingerprint of the prompt's text, "" for random tokens */
-} hr_plan;
+} hr_sweep_plan;
 
 /* ERR_USAGE: nothing to measure, a list that is wrong, more than 100000 cells. Model errors are passed on. */
-hr_status hr_plan_create(const hr_axes *axes, const hr_machine *machine, hr_plan *out);
-void hr_plan_destroy(hr_plan *plan);
+hr_status hr_sweep_plan_create(const hr_axes *axes, const hr_machine *machine, hr_sweep_plan *out);
+void hr_sweep_plan_destroy(hr_sweep_plan *plan);
 /* Cells of one worker: same model and quantization. */
-bool hr_plan_same_group(const hr_plan_cell *a, const hr_plan_cell *b);
+bool hr_sweep_plan_same_group(const hr_sweep_cell *a, const hr_sweep_cell *b);
 /* Rough seconds that a cell takes, for --dry-run and the bar before anything was measured: reading at 20 GB/s,
  * computing at 150 GFLOP/s. fixed: -r or 0. */
-double hr_plan_seconds(const hr_plan *plan, size_t cell, size_t fixed, double max_seconds);
+double hr_sweep_plan_seconds(const hr_sweep_plan *plan, size_t cell, size_t fixed, double max_seconds);
 /* Rough seconds to load a group's model. */
-double hr_plan_load_seconds(const hr_plan *plan, size_t cell);
+double hr_sweep_plan_load_seconds(const hr_sweep_plan *plan, size_t cell);
 
 #endif

@@ -7,17 +7,17 @@ const char *const hr_dry_run_keys[] = {"test",      "model",  "quant",        "a
                                        "kv_layout", "n_seqs", "memory_mb|MB", "seconds|s", "status", "reason",
                                        "cell_id",   NULL};
 
-json_t *hr_dry_run(const hr_plan *plan, const hr_sweep_options *options) {
+json_t *hr_dry_run(const hr_sweep_plan *plan, const hr_sweep_options *options) {
     json_t *rows = json_array();
     for (size_t i = 0; i < plan->n; i++) {
-        const hr_plan_cell *cell = &plan->cells[i];
+        const hr_sweep_cell *cell = &plan->cells[i];
         const hr_cell_config *c = &cell->config;
         char test[128];
         hr_cell_test(c, test, sizeof test);
         double seconds = 0;
         if (!cell->skip) {
-            seconds = hr_plan_seconds(plan, i, options->measure.rule.fixed, options->measure.rule.max_seconds);
-            if (i == 0 || !hr_plan_same_group(cell, cell - 1)) seconds += hr_plan_load_seconds(plan, i);
+            seconds = hr_sweep_plan_seconds(plan, i, options->measure.rule.fixed, options->measure.rule.max_seconds);
+            if (i == 0 || !hr_sweep_plan_same_group(cell, cell - 1)) seconds += hr_sweep_plan_load_seconds(plan, i);
         }
         const double memory =
             (double)plan->infos[cell->info].weight_bytes + (double)cell->arena_bytes + (double)cell->kv_bytes;

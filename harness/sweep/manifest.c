@@ -17,7 +17,7 @@ static const char *bare(const char *name) {
     return name;
 }
 
-json_t *hr_manifest(const hr_plan *plan, const hr_machine *machine, const json_t *args) {
+json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const json_t *args) {
     json_t *models = json_array(), *config = json_object(), *value;
     const char *name;
     for (size_t i = 0; i < plan->n_infos; i++)

@@ -14,7 +14,7 @@
 #include <time.h>
 
 typedef struct sweep {
-    const hr_plan *plan;
+    const hr_sweep_plan *plan;
     const hr_machine *machine;
     const hr_sweep_options *options;
     hr_sink *sink;
@@ -46,7 +46,7 @@ static void show(double share, void *context) {
 
 static double estimate(const sweep *s, size_t i) {
     const hr_stop_rule *rule = &s->options->measure.rule;
-    return s->plan->cells[i].skip ? 0 : hr_plan_seconds(s->plan, i, rule->fixed, rule->max_seconds);
+    return s->plan->cells[i].skip ? 0 : hr_sweep_plan_seconds(s->plan, i, rule->fixed, rule->max_seconds);
 }
 
 /* ---- the machine's state --------------------------------------------------------------------------------------- */
@@ -110,7 +110,7 @@ static hr_status measure_in_one_state(sweep *s, uint64_t deadline, hr_surroundin
 }
 
 /* The worker says what the engine really chose; the row and its id follow. */
-static void take_facts(const sweep *s, hr_plan_cell *cell, const json_t *ready, const char *input, json_t *row) {
+static void take_facts(const sweep *s, hr_sweep_cell *cell, const json_t *ready, const char *input, json_t *row) {
     hr_cell_config *c = &cell->config;
     const int act = (int)json_integer_value(json_object_get(ready, "act"));
     const int isa = (int)json_integer_value(json_object_get(ready, "isa"));
@@ -124,7 +124,7 @@ static void take_facts(const sweep *s, hr_plan_cell *cell, const json_t *ready, 
     json_object_set_new(row, "cell_id", json_string(cell->id));
 }
 
-static hr_status run_cell(sweep *s, hr_plan_cell *cell, json_t *row, json_t **result) {
+static hr_status run_cell(sweep *s, hr_sweep_cell *cell, json_t *row, json_t **result) {
     const double timeout = s->options->timeout_s;
     const uint64_t deadline = timeout > 0 ? hr_now_ns() + (uint64_t)(timeout * 1e9) : 0;
     if (!s->worker.pid) HR_TRY(hr_worker_start(&s->worker, &s->options->measure));
@@ -159,7 +159,7 @@ static json_t *sample_rows(const json_t *result) {
 
 /* Measures one cell and hands its row on. Any failure but an interruption and a failing output stays with the cell. */
 static hr_status one_cell(sweep *s) {
-    hr_plan_cell cell = s->plan->cells[s->at];
+    hr_sweep_cell cell = s->plan->cells[s->at];
     json_t *row = hr_cell_row(&cell.config, &s->plan->infos[cell.info], s->machine, cell.id,
                               (int64_t)s->options->measure.seed, s->options->tags);
     if (!row) HR_FAIL(HR_ERR_MEMORY, "no memory for a row");
@@ -203,16 +203,16 @@ static hr_status pause_between(const sweep *s) {
 
 static hr_status all_cells(sweep *s) {
     HR_TRY(open_roofs(s));
-    const hr_plan_cell *last = NULL;
+    const hr_sweep_cell *last = NULL;
     for (size_t i = 0; i < s->plan->n; i++) s->total_s += estimate(s, i);
     s->start_ns = hr_now_ns();
     for (s->at = 0; s->at < s->plan->n; s->at++) {
-        const hr_plan_cell *cell = &s->plan->cells[s->at];
+        const hr_sweep_cell *cell = &s->plan->cells[s->at];
         if (hr_interrupted()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
         if (!hr_sink_has(s->sink, cell->id)) {
             if (!cell->skip) {
                 /* The next model gets the memory of the last one. */
-                if (last && !hr_plan_same_group(last, cell)) hr_worker_stop(&s->worker, false);
+                if (last && !hr_sweep_plan_same_group(last, cell)) hr_worker_stop(&s->worker, false);
                 if (last) HR_TRY(pause_between(s));
                 last = cell;
             }
@@ -233,12 +233,14 @@ static void keep_roof(sweep *s) {
     json_decref(roof);
 }
 
-int hr_sweep_run(const hr_plan *plan, const hr_machine *machine, const hr_sweep_options *options) {
+int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_sweep_options *options) {
     sweep s = {.plan = plan, .machine = machine, .options = options, .llc_bytes = NAN, .worker.socket = -1};
     /* HEADROOM_FAULT=write:N, for tests: the N-th write of the store fails. */
     const char *fault = getenv("HEADROOM_FAULT");
     unsigned long nth;
     if (fault && sscanf(fault, "write:%lu", &nth) == 1) hr_fault_arm(HR_FAULT_WRITE, nth);
+    if (getenv("HEADROOM_PLANT"))
+        fprintf(stderr, "headroom: HEADROOM_PLANT=%s makes these ops slower on purpose\n", getenv("HEADROOM_PLANT"));
 
     json_t *manifest = hr_manifest(plan, machine, options->args);
     const hr_status opened = manifest ? hr_sink_open(options, machine, manifest, &s.sink)

@@ -24,11 +24,11 @@ typedef struct hr_sweep_options {
 } hr_sweep_options;
 
 /* The exit code: 0, 2 (said on stderr), 4 when a cell failed, 130. */
-int hr_sweep_run(const hr_plan *plan, const hr_machine *machine, const hr_sweep_options *options);
+int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_sweep_options *options);
 
 /* What a run was, to know whether another one continues it: {build_commit, machine, models, cells, config}. New
  * reference. */
-json_t *hr_manifest(const hr_plan *plan, const hr_machine *machine, const json_t *args);
+json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const json_t *args);
 /* Whether `stored` fits `now`; the reason, when it does not, is the message of ERR_USAGE. */
 hr_status hr_manifest_fits(const json_t *stored, const json_t *now);
 /* The newest sweep of the store, when its manifest fits: *run_id (hr_malloc'ed; NULL when the store holds no sweep) and
@@ -36,7 +36,7 @@ hr_status hr_manifest_fits(const json_t *stored, const json_t *now);
 hr_status hr_resume_find(hr_store *store, const json_t *manifest, char **run_id, json_t **done);
 
 /* The rows of --dry-run: [{test, model, quant, ..., memory_mb, seconds, status, reason}]. New reference. */
-json_t *hr_dry_run(const hr_plan *plan, const hr_sweep_options *options);
+json_t *hr_dry_run(const hr_sweep_plan *plan, const hr_sweep_options *options);
 extern const char *const hr_dry_run_keys[];
 
 /* States seen in a sweep, as the object of `roof --json` with what a sweep knows: medians and intervals. */
