@@ -13,7 +13,6 @@ const char *hr_act_name(hr_act act) {
 
 /* Rows that the program may be built without. */
 #pragma weak hr_kernels_matmul_avx2
-#pragma weak hr_kernels_matmul_avx512
 
 /* Every list of rows in the program. */
 static const hr_kernel *const lists[] = {

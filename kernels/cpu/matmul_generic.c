@@ -5,10 +5,11 @@
 #include <string.h>
 
 size_t hr_matmul_scratch(size_t cols, size_t n) {
-    const size_t k = hr_padded_cols(cols);
-    const size_t tokens = hr_align_up(n < HR_TOKEN_BLOCK ? n : HR_TOKEN_BLOCK, 12);
-    /* A panel of weights as f32 beside its scales and sums, and the token block as f32 beside its own. */
-    return (HR_PANEL_ROWS + tokens) * (4 * k + k) + 4096;
+    const size_t k = hr_padded_cols(cols), block = HR_TOKEN_BLOCK, few = HR_TOKEN_BLOCK / 4;
+    const size_t tokens = hr_align_up(n < block ? n : block, 12);
+    /* A panel of weights and its scales; rows converted to floats; a block of tokens as floats or as int8 with scales
+     * and sums; a few tokens expanded from int8 to floats. */
+    return ((size_t)512 << 10) + 24 * k + tokens * 5 * k + (tokens < few ? tokens : few) * 4 * k;
 }
 
 /* ---- activations ---- */

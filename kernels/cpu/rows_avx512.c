@@ -1,0 +1,95 @@
+/* Parts of weight rows as floats or bf16, AVX-512: for weight types that the arithmetic of a kernel does not take. */
+#include "kernels/cpu/matmul_avx512.h"
+#include "kernels/cpu/lanes_avx512.h"
+
+HR_INLINE float f16_at(const void *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _cvtsh_ss(h);
+}
+
+HR_INLINE void group_i8(const uint8_t *q, float d, float *out) {
+    for (int i = 0; i < 32; i += 16) {
+        const __m512i v = _mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(q + i)));
+        _mm512_storeu_ps(out + i, _mm512_mul_ps(_mm512_cvtepi32_ps(v), _mm512_set1_ps(d)));
+    }
+}
+
+/* value = (nibble - offset) * d + min, in this order, as the reference does it */
+HR_INLINE void group_i4(const uint8_t *q, int offset, float d, float min, float *out) {
+    const __m512i b = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)q));
+    const __m512i lo = _mm512_and_si512(b, _mm512_set1_epi32(15)), hi = _mm512_srli_epi32(b, 4);
+    const __m512i off = _mm512_set1_epi32(offset);
+    const __m512 vd = _mm512_set1_ps(d), vm = _mm512_set1_ps(min);
+    const __m512 flo = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(lo, off)), vd);
+    const __m512 fhi = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(hi, off)), vd);
+    _mm512_storeu_ps(out, _mm512_add_ps(flo, vm));
+    _mm512_storeu_ps(out + 16, _mm512_add_ps(fhi, vm));
+}
+
+static void part_f16(const uint8_t *p, size_t n, float *out) {
+    for (size_t c = 0; c < n; c += 16) {
+        const __mmask16 m = hr_mask16(n - c);
+        _mm512_mask_storeu_ps(out + c, m, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, p + 2 * c)));
+    }
+}
+
+static void part_bf16(const uint8_t *p, size_t n, float *out) {
+    for (size_t c = 0; c < n; c += 16) {
+        const __mmask16 m = hr_mask16(n - c);
+        _mm512_mask_storeu_ps(out + c, m, hr_bf16x16_to_f32(_mm256_maskz_loadu_epi16(m, p + 2 * c)));
+    }
+}
+
+void hr_row_f32_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, float *out) {
+    const hr_dtype_info *info = &hr_dtypes[m->dtype];
+    const uint8_t *p = hr_mat_row(m, row) + hr_row_bytes(m->dtype, c0);
+    const uint16_t *s = info->group ? hr_mat_scales(m, row) + c0 / info->group : NULL;
+    const size_t groups = n / 32;
+    switch (m->dtype) {
+    case HR_F32:
+        memcpy(out, p, n * sizeof *out);
+        break;
+    case HR_F16:
+        part_f16(p, n, out);
+        break;
+    case HR_BF16:
+        part_bf16(p, n, out);
+        break;
+    case HR_Q8_0:
+        for (size_t g = 0; g < groups; g++, p += 34) group_i8(p + 2, f16_at(p), out + 32 * g);
+        break;
+    case HR_Q4_0:
+        for (size_t g = 0; g < groups; g++, p += 18) group_i4(p + 2, 8, f16_at(p), 0, out + 32 * g);
+        break;
+    case HR_Q4_1:
+        for (size_t g = 0; g < groups; g++, p += 20) group_i4(p + 4, 0, f16_at(p), f16_at(p + 2), out + 32 * g);
+        break;
+    case HR_I8G32:
+        for (size_t g = 0; g < groups; g++, p += 32) group_i8(p, f16_at(s + g), out + 32 * g);
+        break;
+    case HR_I4G32:
+        for (size_t g = 0; g < groups; g++, p += 16) group_i4(p, 8, f16_at(s + g), 0, out + 32 * g);
+        break;
+    default: {
+        const hr_mat part = {.dtype = m->dtype, .rows = 1, .cols = n, .data = p, .scales = s};
+        hr_mat_row_f32(&part, 0, out);
+    }
+    }
+}
+
+void hr_row_bf16_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, uint16_t *out) {
+    if (m->dtype == HR_BF16) {
+        memcpy(out, hr_mat_row(m, row) + 2 * c0, 2 * n);
+        return;
+    }
+    float part[256];
+    for (size_t c = 0; c < n; c += 256) {
+        const size_t have = n - c < 256 ? n - c : 256;
+        hr_row_f32_avx512(m, row, c0 + c, have, part);
+        for (size_t i = 0; i < have; i += 16) {
+            const __mmask16 mask = hr_mask16(have - i);
+            _mm256_mask_storeu_epi16(out + c + i, mask, hr_bf16_of_16(_mm512_maskz_loadu_ps(mask, part + i)));
+        }
+    }
+}
