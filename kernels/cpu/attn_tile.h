@@ -121,16 +121,23 @@ static void attn_pv(const float *const *v, uint32_t n, size_t dim, const float *
             attn_pv_lanes(1, v, n, dim, p + x, lanes, o + x), x += V_N;
     }
 }
-/* The same for one position that only lanes from..to-1 see: a value that they do not see may be no number. */
+/* The same for one position that only lanes from..to-1 see. */
 static void attn_pv_masked(const float *v, size_t dim, const float *p, size_t lanes, int from, int to, float *o) {
-    for (size_t d = 0; d < dim; d++) {
-        const v_f vv = v_set(v[d]);
-        for (size_t x = 0; x < lanes; x += V_N) {
+    for (size_t x = 0; x < lanes; x += V_N) {
+        for (size_t d = 0; d < dim; d++) {
             float *at = o + d * lanes + x;
             const v_f old = v_load(at);
-            v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_fma(vv, v_load(p + x), old), old));
+            v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_fma(v_set(v[d]), v_load(p + x), old), old));
         }
     }
+}
+HR_INLINE bool attn_is_finite(const float *v, size_t dim) {
+    v_f s = v_set(0);
+    size_t d = 0;
+    for (; d + V_N <= dim; d += V_N) s = v_fma(v_load(v + d), v_set(0), s);
+    float rest = 0;
+    for (; d < dim; d++) rest += v[d] * 0;
+    return v_sum(s) + rest == 0;
 }
 
 /* Lanes of the tile that see position p: queries lo..hi - 1 of the tile, `group` lanes each. */
@@ -139,6 +146,22 @@ static inline void attn_seen_by(const hr_attn *a, const hr_attn_unit *u, uint32_
     int64_t lo = (int64_t)p - at, hi = a->window ? (int64_t)p + a->window - at : u->n_q;
     lo = lo < 0 ? 0 : lo, hi = hi > u->n_q ? u->n_q : hi;
     *from = (int)(lo * u->group), *to = (int)(hi * u->group);
+}
+
+/* Output of m positions from p on. A weight that masking made 0 still meets its value in a product, so a position that
+ * some lanes do not see and that holds a value without end or no number goes by selection. */
+static void attn_weigh(const hr_attn *a, const hr_attn_unit *u, const float *const *v, uint32_t p, uint32_t m,
+                       const float *weights, size_t lanes, float *o) {
+    uint32_t done = 0;
+    for (uint32_t i = 0; i < m; i++) {
+        int from, to;
+        attn_seen_by(a, u, p + i, &from, &to);
+        if ((from == 0 && to == (int)(u->n_q * u->group)) || attn_is_finite(v[i], a->head_dim)) continue;
+        if (i > done) attn_pv(v + done, i - done, a->head_dim, weights + done * lanes, lanes, o);
+        attn_pv_masked(v[i], a->head_dim, weights + i * lanes, lanes, from, to, o);
+        done = i + 1;
+    }
+    if (m > done) attn_pv(v + done, m - done, a->head_dim, weights + done * lanes, lanes, o);
 }
 
 /* Softmax of n positions down each lane; *top and *sum go on, decay is what earlier output is multiplied by. */
@@ -166,6 +189,32 @@ static void attn_tile_softmax(float *s, size_t n, size_t lanes, float *top, floa
     }
 }
 
+/* to[c][r] = from[r][c] * factor for `rows` row addresses, four by four. */
+typedef float attn_f4 __attribute__((vector_size(16)));
+static void attn_turn(const float *const *from, size_t rows, size_t cols, float factor, float *to, size_t ld) {
+    size_t r = 0;
+    for (; r + 4 <= rows; r += 4) {
+        size_t c = 0;
+        for (; c + 4 <= cols; c += 4) {
+            attn_f4 x[4], y[4];
+            HR_UNROLL for (int i = 0; i < 4; i++) memcpy(&x[i], from[r + i] + c, sizeof x[i]), x[i] *= factor;
+            y[0] = __builtin_shufflevector(x[0], x[1], 0, 4, 1, 5),
+            y[1] = __builtin_shufflevector(x[2], x[3], 0, 4, 1, 5);
+            y[2] = __builtin_shufflevector(x[0], x[1], 2, 6, 3, 7),
+            y[3] = __builtin_shufflevector(x[2], x[3], 2, 6, 3, 7);
+            x[0] = __builtin_shufflevector(y[0], y[1], 0, 1, 4, 5),
+            x[1] = __builtin_shufflevector(y[0], y[1], 2, 3, 6, 7);
+            x[2] = __builtin_shufflevector(y[2], y[3], 0, 1, 4, 5),
+            x[3] = __builtin_shufflevector(y[2], y[3], 2, 3, 6, 7);
+            HR_UNROLL for (int i = 0; i < 4; i++) memcpy(to + (c + i) * ld + r, &x[i], sizeof x[i]);
+        }
+        for (; c < cols; c++)
+            for (int i = 0; i < 4; i++) to[c * ld + r + i] = from[r + i][c] * factor;
+    }
+    for (; r < rows; r++)
+        for (size_t c = 0; c < cols; c++) to[c * ld + r] = from[r][c] * factor;
+}
+
 static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
     const hr_kv_geom *g = a->kv->g;
     const size_t dim = a->head_dim, group = u->group, rows = u->n_q * group, lanes = hr_attn_lanes(rows);
@@ -177,9 +226,11 @@ static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scrat
 
     memset(q, 0, (2 * dim * lanes) * sizeof *q);
     for (size_t x = 0; x < lanes; x++) top[x] = -INFINITY, sum[x] = 0;
-    for (size_t r = 0; r < rows; r++) {
-        const float *from = a->q + (u->q0 + r / group) * a->ldq + (u->kv_head * group + r % group) * dim;
-        for (size_t d = 0; d < dim; d++) q[d * lanes + r] = from[d] * a->scale;
+    for (size_t r = 0; r < rows; r += HR_ATTN_CHUNK) {
+        size_t n = 0;
+        for (; n < HR_ATTN_CHUNK && r + n < rows; n++)
+            piece[n] = a->q + (u->q0 + (r + n) / group) * a->ldq + (u->kv_head * group + (r + n) % group) * dim;
+        attn_turn(piece, n, dim, a->scale, q + r, lanes);
     }
     for (uint32_t c = u->from, c_end; c < u->to; c = c_end) {
         c_end = flash ? c / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK : u->to;
@@ -214,34 +265,31 @@ static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scrat
             for (uint32_t i = 0; i < n; i += step) {
                 const uint32_t m = n - i < step ? n - i : step;
                 attn_convert_rows(g->type[1], &found, i, m, dim, converted, piece);
-                for (uint32_t j = 0, full; j < m; j = full) {
-                    int from = 0, to = 0;
-                    for (full = j; full < m; full++) {
-                        attn_seen_by(a, u, p + i + full, &from, &to);
-                        if (from != 0 || to != (int)rows) break;
-                    }
-                    const float *weights = score + (p - c + i + j) * lanes;
-                    if (full > j) {
-                        attn_pv(piece + j, full - j, dim, weights, lanes, o);
-                    } else {
-                        attn_pv_masked(piece[j], dim, weights, lanes, from, to, o);
-                        full = j + 1;
-                    }
-                }
+                attn_weigh(a, u, piece, p + i, m, score + (p - c + i) * lanes, lanes, o);
             }
         }
     }
-    for (size_t r = 0; r < rows; r++) {
-        if (u->partial) {
+    if (u->partial) {
+        for (size_t r = 0; r < rows; r++) {
             float *part = u->partial + r * (2 + dim);
             part[0] = top[r], part[1] = sum[r];
             for (size_t d = 0; d < dim; d++) part[2 + d] = o[d * lanes + r];
-        } else {
-            float *out = a->out + (u->q0 + r / group) * a->ldo + (u->kv_head * group + r % group) * dim;
-            const float inverse = 1 / sum[r];
-            for (size_t d = 0; d < dim; d++) out[d] = o[d * lanes + r] * inverse;
         }
+        return;
     }
+    for (size_t x = 0; x < lanes; x += V_N) v_store(sum + x, v_div(v_set(1), v_load(sum + x)));
+    for (size_t d = 0; d < dim; d++)
+        for (size_t x = 0; x < lanes; x += V_N)
+            v_store(o + d * lanes + x, v_mul(v_load(o + d * lanes + x), v_load(sum + x)));
+    /* back into rows of elements, over the queries that are no longer needed */
+    for (size_t d = 0; d < dim; d += HR_ATTN_CHUNK) {
+        size_t n = 0;
+        for (; n < HR_ATTN_CHUNK && d + n < dim; n++) piece[n] = o + (d + n) * lanes;
+        attn_turn(piece, n, rows, 1, q + d, dim);
+    }
+    for (size_t r = 0; r < rows; r++)
+        memcpy(a->out + (u->q0 + r / group) * a->ldo + (u->kv_head * group + r % group) * dim, q + r * dim,
+               dim * sizeof *q);
 }
 
 #endif
