@@ -102,8 +102,8 @@ CREATE TABLE op (
     kernel TEXT,
     n INTEGER,                      -- times it ran in the recorded repetitions
     median_ns REAL,                 -- of one call
-    bytes INTEGER,                  -- of one call
-    flops INTEGER,                  -- of one call
+    bytes REAL,                     -- of one call
+    flops REAL,                     -- of one call
     FOREIGN KEY (run_id, cell_id) REFERENCES cell (run_id, cell_id) ON DELETE CASCADE
 );
 CREATE INDEX op_of_cell ON op (run_id, cell_id);

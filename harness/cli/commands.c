@@ -5,6 +5,7 @@ extern const hr_command hr_command_roof;
 extern const hr_command hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models;
 extern const hr_command hr_command_sweep;
+extern const hr_command hr_command_runs, hr_command_show;
 
 const hr_command *const hr_commands[] = {
     &hr_command_sweep,
@@ -12,5 +13,7 @@ const hr_command *const hr_commands[] = {
     &hr_command_tokenize,
     &hr_command_inspect,
     &hr_command_models,
+    &hr_command_runs,
+    &hr_command_show,
     NULL,
 };

@@ -8,9 +8,9 @@
  *   ours --open_to_read--> open; where nothing may be written and no log is left behind: open as immutable */
 #include "harness/store/store_internal.h"
 
+#include "harness/formats/formats.h"
 #include "kernels/base/memory.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,22 +31,12 @@ static char *folder_of(const char *path) {
     return folder;
 }
 
-static hr_status make_folder(const char *path) {
-    char *folder = folder_of(path);
-    if (!folder) HR_FAIL(HR_ERR_MEMORY, "store %s: out of memory", path);
-    hr_status status = HR_OK;
-    for (char *at = folder + 1; status == HR_OK; at++) {
-        char end = *at;
-        if (end != '/' && end != 0) continue;
-        *at = 0;
-        if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-            status = hr_fail(HR_ERR_IO, "store %s: folder %s cannot be made (%s): name another file with --db", path,
-                             folder, strerror(errno));
-        *at = end;
-        if (end == 0) break;
-    }
-    hr_free(folder);
-    return status;
+static hr_status make_folders(const char *path) {
+    hr_status status = hr_make_folders(path);
+    if (status == HR_OK) return HR_OK;
+    char why[512];
+    snprintf(why, sizeof why, "%s", hr_error());
+    return hr_fail(status, "store %s: name another file with --db", why);
 }
 
 static bool writable(const char *path, bool file_exists) {
@@ -158,7 +148,7 @@ static hr_status use_log(hr_store *store) {
 }
 
 static hr_status open_to_write(hr_store *store, const char *name, hr_store_file found) {
-    if (found == HR_STORE_ABSENT) HR_TRY(make_folder(name));
+    if (found == HR_STORE_ABSENT) HR_TRY(make_folders(name));
     if (!writable(name, found != HR_STORE_ABSENT)) return hr_store_error(store->path, SQLITE_READONLY, NULL);
     HR_TRY(connect_to(store, name, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
     bool made;
