@@ -80,7 +80,7 @@ static json_t *bytes_json(hr_opened *o, bool computable) {
     return bytes;
 }
 
-static hr_status inspect(hr_opened *o, json_t **out) {
+hr_status hr_opened_inspect(hr_opened *o, json_t **out) {
     const hr_model_info *info = &o->model->info;
     bool computable = json_array_size(o->reasons.list) == 0;
     json_t *tokenizer = NULL;
@@ -100,7 +100,7 @@ hr_status hr_model_inspect(const char *spec, json_t **out) {
     hr_opened o;
     *out = NULL;
     HR_TRY(hr_model_open(spec, &o));
-    hr_status status = inspect(&o, out);
+    hr_status status = hr_opened_inspect(&o, out);
     hr_opened_fini(&o);
     return status;
 }

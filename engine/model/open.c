@@ -145,9 +145,8 @@ static hr_status gguf_info(const hr_gguf *g, hr_model_info *info) {
 
 static hr_status open_gguf(const char *spec, hr_opened *o) {
     hr_model *model = o->model;
-    double *freq;
-    HR_TRY(hr_gguf_open(spec, &o->gguf));
     const hr_gguf *g = o->gguf;
+    double *freq;
     HR_TRY(hr_hparams_from_gguf(g, &model->arch, &model->hp, &o->reasons));
     HR_TRY(gguf_info(g, &model->info));
     set_info(model, spec);
@@ -164,13 +163,26 @@ static hr_status open_gguf(const char *spec, hr_opened *o) {
     return hr_plan_bind(&o->plan, g, &o->reasons);
 }
 
-hr_status hr_model_open(const char *spec, hr_opened *out) {
-    *out = (hr_opened){0};
-    out->model = hr_calloc(1, sizeof *out->model);
-    if (!out->model) HR_FAIL(HR_ERR_MEMORY, "%s: out of memory to open it", spec);
-    hr_status status = hr_synth_is(spec) ? open_synth(spec, out) : open_gguf(spec, out);
+static hr_status open_with(const char *spec, hr_gguf *gguf, hr_opened *out) {
+    *out = (hr_opened){.gguf = gguf, .model = hr_calloc(1, sizeof *out->model)};
+    hr_status status = HR_OK;
+    if (!out->model)
+        status = hr_fail(HR_ERR_MEMORY, "%s: out of memory to open it", spec);
+    else
+        status = gguf ? open_gguf(spec, out) : open_synth(spec, out);
     if (status != HR_OK) hr_opened_fini(out);
     return status;
+}
+
+hr_status hr_model_open_gguf(hr_gguf *gguf, hr_opened *out) {
+    return open_with(gguf->file, gguf, out);
+}
+
+hr_status hr_model_open(const char *spec, hr_opened *out) {
+    hr_gguf *gguf = NULL;
+    *out = (hr_opened){0};
+    if (!hr_synth_is(spec)) HR_TRY(hr_gguf_open(spec, &gguf));
+    return open_with(spec, gguf, out);
 }
 
 hr_status hr_opened_layout(hr_opened *o, hr_quant quant) {

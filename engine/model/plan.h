@@ -100,9 +100,13 @@ typedef struct hr_opened {
 } hr_opened;
 /* Reads and checks all but weights. HR_OK also when `reasons` is not empty: then the plan may be missing. */
 hr_status hr_model_open(const char *spec, hr_opened *out);
+/* The same of a parsed file, which belongs to *out from here on, also when it fails. */
+hr_status hr_model_open_gguf(hr_gguf *gguf, hr_opened *out);
 void hr_opened_fini(hr_opened *opened); /* the model too, unless it was taken (NULL) */
 /* Fills info->weight_bytes and anon_bytes. */
 hr_status hr_opened_layout(hr_opened *opened, hr_quant quant);
+/* The object of hr_model_inspect. */
+hr_status hr_opened_inspect(hr_opened *opened, json_t **out);
 
 /* 128-bit fingerprint of pieces of data, not cryptographic. */
 typedef struct hr_fingerprint {

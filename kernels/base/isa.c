@@ -7,9 +7,16 @@ const char *hr_isa_name(hr_isa isa) {
 }
 
 #if defined(__x86_64__)
+#include <cpuid.h>
+
+/* By CPUID, for clang's builtin does not know f16c; that the system saves the registers is part of avx2's answer. */
+static bool has_f16c(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 hr_isa hr_isa_best(void) {
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
-        return HR_ISA_GENERIC;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return HR_ISA_GENERIC;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
         __builtin_cpu_supports("avx512dq"))
         return HR_ISA_AVX512;
