@@ -3,8 +3,8 @@
  * Both types are seen as dwords: a float, or a pair of bf16. 32 rows of weights are packed into a panel [dword][32
  * rows], the tokens into tiles [dword][tokens of the tile]; a register tile of 32 rows x 12 tokens then runs along the
  * columns with one broadcast a token. The panel is cut to DEPTH dwords, so that it stays in the second-level cache. */
-#include "kernels/cpu/matmul_avx512.h"
 #include "kernels/cpu/lanes_avx512.h"
+#include "kernels/cpu/matmul_avx512.h"
 
 enum { TILE = 12, DEPTH = 1024 };
 
@@ -67,15 +67,19 @@ static void pack_tokens(const uint8_t *x, size_t row_bytes, size_t n, size_t dep
     }
 }
 
-/* Rows src[0..31] of `bytes` bytes -> [bytes / 4, up to 16][32] dwords, zero past the end. */
-static void pack_panel(const uint8_t *const src[HR_PANEL_ROWS], size_t bytes, float *out) {
+/* Rows src[0..31] of `bytes` bytes -> [bytes / 4, up to 16][32] dwords, zero past the end. What lies `ahead`
+ * bytes further is prefetched. */
+static void pack_panel(const uint8_t *const src[HR_PANEL_ROWS], size_t bytes, size_t ahead, float *out) {
     for (size_t b = 0; b < bytes; b += 64) {
         const size_t left = bytes - b;
         const __mmask64 m = left >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << left) - 1;
         for (size_t half = 0; half < HR_PANEL_ROWS; half += 16) {
             __m512i v[16];
 #pragma GCC unroll 16
-            for (size_t i = 0; i < 16; i++) v[i] = _mm512_maskz_loadu_epi8(m, src[half + i] + b);
+            for (size_t i = 0; i < 16; i++) {
+                _mm_prefetch((const char *)src[half + i] + b + ahead, _MM_HINT_T1);
+                v[i] = _mm512_maskz_loadu_epi8(m, src[half + i] + b);
+            }
             hr_transpose_16x16(v);
 #pragma GCC unroll 16
             for (size_t i = 0; i < 16; i++) _mm512_store_si512(out + (b / 4 + i) * HR_PANEL_ROWS + half, v[i]);
@@ -99,7 +103,7 @@ static void weights(const hr_mat *w, size_t row, size_t rows, size_t c0, size_t 
         else
             hr_row_f32_avx512(w, row + r, c0, n, (float *)(rest + r * stride));
     }
-    pack_panel(src, n * size, panel);
+    pack_panel(src, n * size, in_place ? HR_PANEL_ROWS * hr_row_bytes(w->dtype, w->cols) : 0, panel);
 }
 
 static void run(bool bf16, size_t width, const float *w, const float *x, size_t depth, float *y, size_t ldy,

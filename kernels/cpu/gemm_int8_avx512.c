@@ -158,6 +158,7 @@ static void transpose_scales(const float *in, size_t n, float *out) {
 /* Groups g0 .. g0 + n - 1 of rows row .. into the panel. Rows past the last repeat it: they are not stored. */
 HR_INLINE void pack_panel(const hr_mat *w, hr_dtype type, size_t row, size_t rows, size_t g0, size_t n, panel *p) {
     const size_t bytes = hr_dtypes[type].block_bytes, per = hr_dtypes[type].block_elems / 32;
+    const size_t ahead = HR_PANEL_ROWS * hr_row_bytes(type, w->cols); /* the same place in the next panel */
     const uint8_t *src[HR_PANEL_ROWS];
     for (size_t r = 0; r < HR_PANEL_ROWS; r++) {
         const size_t from = row + (r < rows ? r : rows - 1);
@@ -173,7 +174,10 @@ HR_INLINE void pack_panel(const hr_mat *w, hr_dtype type, size_t row, size_t row
             __m512i v[16];
             if (g + 2 <= n) {
 #pragma GCC unroll 16
-                for (size_t i = 0; i < 16; i++) v[i] = hr_weights_64(type, src[half + i] + at, (int)(g / 2 % 4));
+                for (size_t i = 0; i < 16; i++) {
+                    _mm_prefetch((const char *)src[half + i] + at + ahead, _MM_HINT_T1);
+                    v[i] = hr_weights_64(type, src[half + i] + at, (int)(g / 2 % 4));
+                }
             } else { /* the last group of a row with an odd number of them */
                 for (size_t i = 0; i < 16; i++) {
                     uint8_t two[256] = {0};

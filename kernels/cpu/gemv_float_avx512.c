@@ -1,8 +1,8 @@
 /* Products with few tokens in floats, AVX-512: four rows at a time, columns in the lanes, one accumulator a row and
  * token. F32 with f32 and BF16 with bf16 activations are read in place; every other type is converted four rows at a
  * time into scratch. */
-#include "kernels/cpu/matmul_avx512.h"
 #include "kernels/cpu/lanes_avx512.h"
+#include "kernels/cpu/matmul_avx512.h"
 
 enum { ROWS = 4, TOKENS = 6 };
 

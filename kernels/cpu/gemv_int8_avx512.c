@@ -104,7 +104,7 @@ HR_INLINE __m512 multiply(hr_dtype t, const w_block *w, const x_block *x, __m512
     return t == HR_Q4_1 ? _mm512_fmadd_ps(w->min, x->sum, acc) : acc;
 }
 
-/* A pair of rows that are the same row where only one is left. */
+/* Where rows come from. */
 typedef struct rows {
     const uint8_t *p;
     const uint16_t *s;
@@ -154,8 +154,6 @@ HR_INLINE void part(const hr_matmul *m, hr_dtype type, const rows *a, size_t row
     float sums[16];
     tile(type, m->w->cols, a, n_rows, tokens, x, acc);
 #pragma GCC unroll 4
-    for (int i = n_rows * tokens; i % 4; i++) acc[i] = _mm512_setzero_ps();
-#pragma GCC unroll 4
     for (int i = 0; i < n_rows * tokens; i += 4)
         _mm_storeu_ps(sums + i, hr_sum4_512(acc[i], acc[i + 1], acc[i + 2], acc[i + 3]));
     for (int i = 0; i < tokens; i++)
@@ -171,29 +169,25 @@ HR_INLINE void gemv(const hr_matmul *m, hr_dtype type, size_t row0, size_t row1,
     const x_block *x = scratch;
     prepare(m->x, hr_weight_offset(type), scratch);
     for (size_t row = row0; row < row1;) {
-        const size_t left = row1 - row, here = n == 1 && left >= 4 ? 4 : left >= 2 ? 2 : 1;
+        const size_t left = row1 - row, here = left >= 4 ? 4 : 1;
+        const int keep = (int)here;
         rows a = {.p = hr_mat_row(w, row), .s = w->scales ? hr_mat_scales(w, row) : NULL};
-        a.stride = here > 1 ? hr_row_bytes(type, w->cols) : 0;
+        a.stride = here > 1 ? hr_row_bytes(type, w->cols) : 0; /* a row that is left over is done four times */
         a.scales = here > 1 ? hr_row_scales(type, w->cols) : 0;
         a.ahead = here * a.stride;
-        const int keep = here > 1 ? 2 : 1;
-        if (here == 4)
-            part(m, type, &a, row, 4, 4, 0, 1, x);
-        else
-            for (size_t t = 0; t < n;) {
-                const x_block *xt = x + t * blocks;
-                const int tokens = n - t >= 8 ? 8 : n - t >= 4 ? 4 : n - t >= 2 ? 2 : 1;
-                if (tokens == 8)
-                    part(m, type, &a, row, 2, keep, t, 8, xt);
-                else if (tokens == 4)
-                    part(m, type, &a, row, 2, keep, t, 4, xt);
-                else if (tokens == 2)
-                    part(m, type, &a, row, 2, keep, t, 2, xt);
-                else
-                    part(m, type, &a, row, 2, keep, t, 1, xt);
-                t += (size_t)tokens;
-                a.ahead = 0;
-            }
+        for (size_t t = 0; t < n; a.ahead = 0) {
+            const x_block *xt = x + t * blocks;
+            const size_t tiles = (n - t + 3) / 4, tokens = (n - t + tiles - 1) / tiles;
+            if (tokens == 4)
+                part(m, type, &a, row, 4, keep, t, 4, xt);
+            else if (tokens == 3)
+                part(m, type, &a, row, 4, keep, t, 3, xt);
+            else if (tokens == 2)
+                part(m, type, &a, row, 4, keep, t, 2, xt);
+            else
+                part(m, type, &a, row, 4, keep, t, 1, xt);
+            t += tokens;
+        }
         row += here;
     }
 }

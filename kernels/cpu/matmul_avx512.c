@@ -2,7 +2,7 @@
 #include "kernels/cpu/matmul_avx512.h"
 
 /* Up to this many tokens the GEMV kernels win (measured on Zen 4, 8192 x 2048). */
-enum { FEW_FLOAT = 16, FEW_INT8 = 8, RANK = 20 };
+enum { FEW_FLOAT = 28, FEW_INT8 = 4, RANK = 20 };
 
 /* clang-format off */
 #define ACTS(kind, type) {.family = HR_FAM_ACTS, .name = "acts_" #kind "_avx512", .isa = HR_ISA_AVX512, .act = type, \
