@@ -64,7 +64,7 @@ HR_INLINE float attn_load_one(hr_dtype t, const uint8_t *row, size_t d) {
     return t == HR_BF16 ? hr_bf16_to_f32(h) : v_f16(h);
 }
 /* Elements d..dim - 1 of a row, fewer than V_N, zeros after them. */
-HR_INLINE v_f attn_load_rest(hr_dtype t, const uint8_t *row, size_t d, size_t dim) {
+static __attribute__((noinline)) v_f attn_load_rest(hr_dtype t, const uint8_t *row, size_t d, size_t dim) {
     float part[V_N] = {0};
     for (size_t i = d; i < dim; i++) part[i - d] = attn_load_one(t, row, i);
     return v_load(part);

@@ -27,11 +27,11 @@ HR_INLINE void attn_rows_qk(hr_dtype t, const int heads, const attn_rows *k, uin
                 HR_UNROLL for (int j = 0; j < 4; j++) acc[g][j] = v_fma(qq, kk[j], acc[g][j]);
             }
         }
-        if (d < dim) {
-            for (int j = 0; j < 4; j++) {
-                const v_f kk = attn_load_rest(t, row[j], d, dim);
-                for (int g = 0; g < heads; g++) acc[g][j] = v_fma(v_load(q + g * ld + d), kk, acc[g][j]);
-            }
+        if (d < dim) { /* unrolled as well, so that the sums stay in registers */
+            v_f kk[HR_ATTN_ROWS_ABREAST];
+            HR_UNROLL for (int j = 0; j < 4; j++) kk[j] = attn_load_rest(t, row[j], d, dim);
+            HR_UNROLL for (int g = 0; g < heads; g++) HR_UNROLL for (int j = 0; j < 4; j++) acc[g][j] =
+                v_fma(v_load(q + g * ld + d), kk[j], acc[g][j]);
         }
         HR_UNROLL for (int g = 0; g < heads; g++)
             v_sum4(acc[g][0], acc[g][1], acc[g][2], acc[g][3], score + g * ld_score + i);
