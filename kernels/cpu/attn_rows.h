@@ -129,53 +129,83 @@ static inline void attn_rows_softmax(float *score, size_t n, float *top, float *
     *top = new_top;
 }
 
-static void attn_rows_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
-    const size_t dim = a->head_dim, ld = hr_attn_lanes(dim), group = u->group;
-    const uint32_t span = (u->to - u->from + 2 * HR_ATTN_CHUNK) / HR_ATTN_CHUNK * HR_ATTN_CHUNK;
-    const size_t ld_score = flash ? HR_ATTN_CHUNK : span;
-    float *q = scratch, *o = q + group * ld, *score = o + group * ld;
+/* What a unit carries from chunk to chunk; score is [group][ld_score]. */
+typedef struct attn_decode {
+    const hr_attn *a;
+    const hr_attn_unit *u;
+    size_t dim, ld, ld_score;
+    float *q, *o, *score;
     float top[HR_ATTN_ROWS_GROUP], sum[HR_ATTN_ROWS_GROUP];
-    for (size_t g = 0; g < group; g++) {
-        const float *from = a->q + (u->kv_head * group + g) * dim;
-        for (size_t d = 0; d < ld; d++) q[g * ld + d] = d < dim ? from[d] * a->scale : 0, o[g * ld + d] = 0;
-        top[g] = -INFINITY, sum[g] = 0;
+} attn_decode;
+
+/* Scores of n positions into columns `at` on; then the rest of the group. */
+static void attn_decode_qk(const attn_decode *w, const attn_rows *k, uint32_t n, uint32_t at) {
+    for (size_t g = 0, left; (left = w->u->group - g); g += left) {
+        left = left < 4 ? left : 4;
+        attn_rows_qk_any(w->a->kv->g->type[0], (int)left, k, n, w->q + g * w->ld, w->ld, w->dim,
+                         w->score + g * w->ld_score + at, w->ld_score);
     }
+}
+static void attn_decode_pv(const attn_decode *w, const attn_rows *v, uint32_t n, uint32_t at) {
+    for (size_t g = 0, left; (left = w->u->group - g); g += left) {
+        left = left < 4 ? left : 4;
+        attn_rows_pv_any(w->a->kv->g->type[1], (int)left, v, n, w->score + g * w->ld_score + at, w->ld_score,
+                         w->o + g * w->ld, w->ld, w->dim);
+    }
+}
+static void attn_decode_softmax(attn_decode *w, uint32_t n) {
+    for (size_t g = 0; g < w->u->group; g++) {
+        float decay, *o = w->o + g * w->ld;
+        attn_rows_softmax(w->score + g * w->ld_score, n, &w->top[g], &w->sum[g], &decay);
+        for (size_t d = 0; d < w->ld; d += V_N) v_store(o + d, v_mul(v_load(o + d), v_set(decay)));
+    }
+}
+/* End of the chunk that holds p, at most `to`. */
+static inline uint32_t attn_chunk_end(uint32_t p, uint32_t to) {
+    const uint32_t start = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK;
+    return to - start < HR_ATTN_CHUNK ? to : start + HR_ATTN_CHUNK;
+}
+
+/* Flash: softmax chunk by chunk. Naive: all scores first. */
+static void attn_decode_run(attn_decode *w, bool flash) {
+    const hr_attn_unit *u = w->u;
     attn_rows rows;
     for (uint32_t c = u->from, c_end; c < u->to; c = c_end) {
-        c_end = flash ? c / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK : u->to;
-        if (c_end > u->to) c_end = u->to;
-        for (uint32_t p = c, p_end; p < c_end; p = p_end) {
-            p_end = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK < c_end
-                        ? p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK
-                        : c_end;
-            attn_find_rows(a, u->kv_head, HR_KV_K, p, p_end - p, &rows);
-            for (size_t g = 0; g < group; g += 4)
-                attn_rows_qk_any(a->kv->g->type[0], group - g < 4 ? (int)(group - g) : 4, &rows, p_end - p, q + g * ld,
-                                 ld, dim, score + g * ld_score + (p - c), ld_score);
+        c_end = flash ? attn_chunk_end(c, u->to) : u->to;
+        for (uint32_t p = c, end; p < c_end; p = end) {
+            end = attn_chunk_end(p, c_end);
+            attn_find_rows(w->a, u->kv_head, HR_KV_K, p, end - p, &rows);
+            attn_decode_qk(w, &rows, end - p, p - c);
         }
-        for (size_t g = 0; g < group; g++) {
-            float decay;
-            attn_rows_softmax(score + g * ld_score, c_end - c, &top[g], &sum[g], &decay);
-            for (size_t d = 0; d < ld; d += V_N) v_store(o + g * ld + d, v_mul(v_load(o + g * ld + d), v_set(decay)));
-        }
-        for (uint32_t p = c, p_end; p < c_end; p = p_end) {
-            p_end = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK < c_end
-                        ? p / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK
-                        : c_end;
-            attn_find_rows(a, u->kv_head, HR_KV_V, p, p_end - p, &rows);
-            for (size_t g = 0; g < group; g += 4)
-                attn_rows_pv_any(a->kv->g->type[1], group - g < 4 ? (int)(group - g) : 4, &rows, p_end - p,
-                                 score + g * ld_score + (p - c), ld_score, o + g * ld, ld, dim);
+        attn_decode_softmax(w, c_end - c);
+        for (uint32_t p = c, end; p < c_end; p = end) {
+            end = attn_chunk_end(p, c_end);
+            attn_find_rows(w->a, u->kv_head, HR_KV_V, p, end - p, &rows);
+            attn_decode_pv(w, &rows, end - p, p - c);
         }
     }
+}
+
+static void attn_rows_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
+    const size_t dim = a->head_dim, ld = hr_attn_lanes(dim), group = u->group;
+    const size_t whole = hr_attn_lanes(u->to - u->from) + HR_ATTN_CHUNK; /* pieces are written in fours */
+    attn_decode w = {.a = a, .u = u, .dim = dim, .ld = ld, .ld_score = flash ? HR_ATTN_CHUNK : whole};
+    w.q = scratch, w.o = w.q + group * ld, w.score = w.o + group * ld;
     for (size_t g = 0; g < group; g++) {
+        const float *from = a->q + (u->kv_head * group + g) * dim;
+        for (size_t d = 0; d < ld; d++) w.q[g * ld + d] = d < dim ? from[d] * a->scale : 0, w.o[g * ld + d] = 0;
+        w.top[g] = -INFINITY, w.sum[g] = 0;
+    }
+    attn_decode_run(&w, flash);
+    for (size_t g = 0; g < group; g++) {
+        const float *o = w.o + g * ld;
         if (u->partial) {
             float *part = u->partial + g * (2 + dim);
-            part[0] = top[g], part[1] = sum[g];
-            memcpy(part + 2, o + g * ld, dim * sizeof *part);
+            part[0] = w.top[g], part[1] = w.sum[g];
+            memcpy(part + 2, o, dim * sizeof *part);
         } else {
             float *out = a->out + (u->kv_head * group + g) * dim;
-            for (size_t d = 0; d < dim; d++) out[d] = o[g * ld + d] / sum[g];
+            for (size_t d = 0; d < dim; d++) out[d] = o[d] / w.sum[g];
         }
     }
 }
