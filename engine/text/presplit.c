@@ -65,7 +65,7 @@ static hr_status compile(hr_presplit *presplit, const hr_presplit_kind *kind) {
         pcre2_compile((PCRE2_SPTR)kind->pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &where, context);
     pcre2_compile_context_free(context);
     if (!presplit->code) {
-        if (error == PCRE2_ERROR_NOMEMORY || error == 121 /* pcre2_compile's own number for out of memory */)
+        if (error == PCRE2_ERROR_NOMEMORY || error == PCRE2_ERROR_HEAP_FAILED)
             HR_FAIL(HR_ERR_MEMORY, "no memory to compile pre-splitter %s", kind->name);
         HR_FAIL(HR_ERR_INTERNAL, "pre-splitter %s does not compile: PCRE2 error %d at %zu", kind->name, error, where);
     }
