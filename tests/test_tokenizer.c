@@ -314,8 +314,6 @@ static void hostile_vocabularies(void **state) {
     assert_int_equal(hr_tokenizer_create(&m->vocab, &t), HR_ERR_UNSUPPORTED);
     assert_non_null(hr_tokenizer_unsupported(m->vocab.model, m->vocab.pre));
     assert_null(hr_tokenizer_unsupported((hr_text){"gpt2", 4}, (hr_text){"qwen2", 5}));
-    assert_true(hr_tokenizer_default_bos((hr_text){"gpt2", 4}, (hr_text){"llama-bpe", 9}));
-    assert_false(hr_tokenizer_default_bos((hr_text){"gpt2", 4}, (hr_text){"smollm", 6}));
     free(m);
 }
 

@@ -1,8 +1,8 @@
 /* Token ids against those recorded from llama.cpp (golden/README.md), for whole vocabularies. */
 #include "hr_test.h"
 
+#include "engine/engine.h"
 #include "kernels/base/memory.h"
-#include "vocab_file.h"
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -74,7 +74,7 @@ static hr_tokenizer *open_vocab(const char *name) {
     char path[1200];
     hr_tokenizer *t;
     snprintf(path, sizeof path, "%s/ggml-vocab-%s.gguf", vocab_folder(), name);
-    if (hr_vocab_file_open(path, &t) != HR_OK) print_error("%s\n", hr_error());
+    if (hr_tokenizer_open(path, &t) != HR_OK) print_error("%s\n", hr_error());
     assert_non_null(t);
     return t;
 }

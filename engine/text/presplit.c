@@ -22,13 +22,13 @@
     "+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE "+(?![^" WS "])|" SPACE "+"
 
 static const hr_presplit_kind kinds[] = {
-    {"gpt-2", GPT2, false, false},
-    {"default", GPT2, false, false},
-    {"smollm", SMOLLM, false, false},
-    {"llama-bpe", MODERN("\\p{N}{1,3}"), true, true},
-    {"llama3", MODERN("\\p{N}{1,3}"), true, true},
-    {"llama-v3", MODERN("\\p{N}{1,3}"), true, true},
-    {"qwen2", MODERN("\\p{N}"), false, false},
+    {"gpt-2", GPT2, false},
+    {"default", GPT2, false},
+    {"smollm", SMOLLM, false},
+    {"llama-bpe", MODERN("\\p{N}{1,3}"), true},
+    {"llama3", MODERN("\\p{N}{1,3}"), true},
+    {"llama-v3", MODERN("\\p{N}{1,3}"), true},
+    {"qwen2", MODERN("\\p{N}"), false},
 };
 
 const hr_presplit_kind *hr_presplit_find(hr_text pre) {

@@ -77,14 +77,12 @@ void hr_bpe_scratch_fini(hr_bpe_scratch *scratch);
 /* ---- presplit.c: text into pieces that merges do not cross */
 
 typedef struct hr_presplit hr_presplit;
-/* NULL, or the static description of a known `pre`. */
 typedef struct hr_presplit_kind {
     const char *name;
     const char *pattern;
     bool whole_pieces; /* a piece that is a token is taken whole, whatever the merges say */
-    bool adds_bos;     /* where the file does not say */
 } hr_presplit_kind;
-const hr_presplit_kind *hr_presplit_find(hr_text pre);
+const hr_presplit_kind *hr_presplit_find(hr_text pre); /* NULL: not known */
 hr_status hr_presplit_create(const hr_presplit_kind *kind, hr_presplit **out);
 void hr_presplit_destroy(hr_presplit *presplit);
 

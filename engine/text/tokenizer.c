@@ -18,11 +18,6 @@ const char *hr_tokenizer_unsupported(hr_text model, hr_text pre) {
     return NULL;
 }
 
-bool hr_tokenizer_default_bos(hr_text model, hr_text pre) {
-    const hr_presplit_kind *kind = equals(model, "gpt2") ? hr_presplit_find(pre) : NULL;
-    return kind && kind->adds_bos;
-}
-
 static hr_status check_id(const char *key, int32_t id, size_t n) {
     if (id >= 0 && (size_t)id >= n)
         HR_FAIL(HR_ERR_INPUT, "tokenizer.ggml.%s: token %d is outside a vocabulary of %zu", key, (int)id, n);
@@ -49,7 +44,7 @@ static hr_status fill(hr_tokenizer *t, const hr_vocab *vocab, const hr_presplit_
     HR_TRY(check_id("eos_token_id", vocab->eos, vocab->n_tokens));
     HR_TRY(check_id("eot_token_id", vocab->eot, vocab->n_tokens));
     if (vocab->add_bos && vocab->bos < 0)
-        HR_FAIL(HR_ERR_INPUT, "tokenizer.ggml.add_bos_token is true, but there is no bos_token_id");
+        HR_FAIL(HR_ERR_INPUT, "tokenizer.ggml.bos_token_id is missing, but texts begin with that token");
     HR_TRY(hr_token_table_init(&t->table, vocab));
     HR_TRY(hr_bpe_init(&t->bpe, &t->table, vocab));
     HR_TRY(hr_special_init(&t->user, &t->table, 1u << HR_TOKEN_USER));

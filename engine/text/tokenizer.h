@@ -27,8 +27,6 @@ hr_status hr_tokenizer_create(const hr_vocab *vocab, hr_tokenizer **out);
 hr_status hr_tokenizer_create_bytes(uint32_t vocab, hr_tokenizer **out);
 /* NULL, or why a vocabulary with this model and pre is not supported (for inspect). Static text. */
 const char *hr_tokenizer_unsupported(hr_text model, hr_text pre);
-/* add_bos where the file has no tokenizer.ggml.add_bos_token. */
-bool hr_tokenizer_default_bos(hr_text model, hr_text pre);
 uint32_t hr_tokenizer_vocab(const hr_tokenizer *tokenizer);
 const char *hr_tokenizer_name(const hr_tokenizer *tokenizer); /* "bpe/llama-bpe", "bytes" */
 
