@@ -3,6 +3,7 @@
 
 #include "engine/engine.h"
 #include "kernels/base/memory.h"
+#include "real_model.h"
 #include <jansson.h>
 #include <stdlib.h>
 
@@ -179,11 +180,25 @@ static void qwen2_ids(void **state) {
     check_vocab("qwen2");
 }
 
+static void smollm_ids(void **state) {
+    (void)state;
+    char reason[256];
+    const char *path = hr_real_model(reason, sizeof reason);
+    if (!path) hr_skip("%s", reason);
+    hr_tokenizer *t;
+    if (hr_tokenizer_open(path, &t) != HR_OK) print_error("%s\n", hr_error());
+    assert_non_null(t);
+    check_golden(t, "tests/golden/smollm2-135m-q4_1/tokens.json");
+    check_roundtrip(t);
+    hr_tokenizer_destroy(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_ids),
         cmocka_unit_test(llama_bpe_ids),
         cmocka_unit_test(qwen2_ids),
+        cmocka_unit_test(smollm_ids),
     };
     return cmocka_run_group_tests_name("tokenizer against recorded ids", tests, NULL, NULL);
 }
