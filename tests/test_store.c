@@ -68,7 +68,8 @@ static void the_file_says_whose_it_is(void **state) {
     snprintf(number, sizeof number, "%d", HR_STORE_VERSION);
     assert_string_equal(ask(store, "PRAGMA user_version"), number);
     assert_string_equal(ask(store, "PRAGMA journal_mode"), "wal");
-    assert_string_equal(ask(store, "PRAGMA synchronous"), "2"); /* FULL: a commit survives loss of power too */
+    assert_string_equal(ask(store, "PRAGMA synchronous"), "2");     /* FULL: a commit survives loss of power too */
+    assert_string_equal(ask(store, "PRAGMA busy_timeout"), "5000"); /* ms that a lock is waited for */
     hr_store_close(store);
     assert_int_equal(entries(), 3); /* folder, db/, headroom.db: the log is gone after a close */
 }

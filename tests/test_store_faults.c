@@ -126,6 +126,13 @@ static void assert_fault_sound(hr_fault kind, uint64_t nth) {
     if (hr_store_open(path, true, &store) != HR_OK) fail_msg("fault %llu: %s", (unsigned long long)nth, hr_error());
     if (strcmp(ask(store, "PRAGMA integrity_check"), "ok") != 0)
         fail_msg("fault %llu: damaged", (unsigned long long)nth);
+    /* no half of a cell, replaced or refused ones included */
+    if (strcmp(ask(store,
+                   "SELECT count(*) FROM cell c WHERE 2 <> (SELECT count(*) FROM sample s WHERE s.run_id = c.run_id "
+                   "AND s.cell_id = c.cell_id) OR 2 <> (SELECT count(*) FROM op o WHERE o.run_id = c.run_id AND "
+                   "o.cell_id = c.cell_id)"),
+               "0") != 0)
+        fail_msg("fault %llu left half of a cell", (unsigned long long)nth);
     for (size_t i = 0; i < n_fault_cells; i++) {
         json_t *cell = NULL, *ops = NULL;
         if (hr_store_cell(store, fault_cells[i], fault_run, &cell) != HR_OK ||

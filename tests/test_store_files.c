@@ -221,7 +221,7 @@ static void a_lock_is_waited_for_then_named(void **state) {
     assert_int_equal(json_array_size(cells), 1);
     json_decref(cells);
     hr_store_close(reader);
-    sqlite3_busy_timeout(store->db, 200); /* the default of 5 s is in the schema of things, not in the test's time */
+    sqlite3_busy_timeout(store->db, 200); /* not the 5 s of the program, to save time */
     fails(put(store, run, "c2"), HR_ERR_IO, "is locked by another program");
     assert_non_null(strstr(hr_error(), path));
     ok(hr_store_exec(other, "ROLLBACK"));
