@@ -98,7 +98,8 @@ static hr_status take_range(hr_slot *slot, const hr_opt *opt, const char *shown,
     const char *at = piece;
     int64_t from, to, step = 1;
     char how = '+';
-    if (!integer(&at, &from)) return refuse_number(opt, shown, piece, "integers or ranges a-b+step, a-b*mult,");
+    if (!integer(&at, &from) || (*at && *at != '-'))
+        return refuse_number(opt, shown, piece, "integers or ranges a-b+step, a-b*mult,");
     if (!*at) return take_int(slot, opt, shown, piece);
     bool sound = *at++ == '-' && integer(&at, &to);
     if (sound && *at) {
