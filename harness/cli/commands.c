@@ -1,19 +1,24 @@
 /* The subcommands, in the order of `headroom help`; rows of one task stand together. */
 #include "harness/cli/options.h"
 
-extern const hr_command hr_command_roof;
-extern const hr_command hr_command_tokenize, hr_command_inspect;
-extern const hr_command hr_command_models;
-extern const hr_command hr_command_sweep;
+extern const hr_command hr_command_sweep, hr_command_roof;
 extern const hr_command hr_command_runs, hr_command_show;
+extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
+extern const hr_command hr_command_models, hr_command_kernels;
 
 const hr_command *const hr_commands[] = {
     &hr_command_sweep,
     &hr_command_roof,
-    &hr_command_tokenize,
-    &hr_command_inspect,
-    &hr_command_models,
+
     &hr_command_runs,
     &hr_command_show,
+
+    &hr_command_generate,
+    &hr_command_perplexity,
+    &hr_command_tokenize,
+    &hr_command_inspect,
+
+    &hr_command_models,
+    &hr_command_kernels,
     NULL,
 };
