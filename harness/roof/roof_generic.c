@@ -9,11 +9,10 @@
 #if defined(__x86_64__)
 #include <emmintrin.h>
 
-#define HR_VEC      __m128i
-#define HR_VEC_ZERO _mm_setzero_si128()
-#define HR_VEC_XOR(acc, address) \
-    __asm__("pxor %1,%0" : "+x"(acc) : "m"(*(const __attribute__((aligned(16))) char(*)[sizeof(HR_VEC)])(address)))
-#define HR_VEC_FOLD(acc) ((uint64_t)_mm_cvtsi128_si64(acc) ^ (uint64_t)_mm_cvtsi128_si64(_mm_srli_si128(acc, 8)))
+#define HR_VEC                   __m128i
+#define HR_VEC_ZERO              _mm_setzero_si128()
+#define HR_VEC_XOR(acc, address) __asm__("pxor %1,%0" : "+x"(acc) : "m"(*(const char(*)[sizeof(HR_VEC)])(address)))
+#define HR_VEC_FOLD(acc)         ((uint64_t)_mm_cvtsi128_si64(acc) ^ (uint64_t)_mm_cvtsi128_si64(_mm_srli_si128(acc, 8)))
 #include "harness/roof/roof_patterns.h"
 
 #define LOOP(name, mul, add, ops)                                                                                   \
