@@ -2,8 +2,8 @@
 #include "tests/hr_test.h"
 
 #include "engine/model/model.h"
-#include "engine/model/plan.h"
 #include "engine/model/synth.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 #include "tests/gguf_writer.h"
 #include "tests/real_model.h"

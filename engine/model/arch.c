@@ -1,5 +1,5 @@
 /* arch.c - the architectures as rows of facts, and a model's shape from the keys of its file. */
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* describe.c - names for people and other tools: quants, size labels, fingerprints. */
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 
 #include <inttypes.h>
 #include <math.h>

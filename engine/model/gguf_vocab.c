@@ -1,6 +1,6 @@
 /* gguf_vocab.c - a file's vocabulary as the tokenizer wants it. */
-#include "engine/model/plan.h"
 #include "engine/model/synth.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* inspect.c - everything about a model in one JSON object, without its weights. */
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* load.c - hr_model_load: opens, asks whether it fits, brings the weights into memory, attaches the tokenizer. */
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* memcheck.c - how much memory may still be taken: the system's figure and the limits of the control groups (v2, v1). */
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <inttypes.h>

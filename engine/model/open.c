@@ -1,6 +1,6 @@
 /* open.c - a spec becomes a model without weights: its facts, shape, list of weights, and what is not supported. */
-#include "engine/model/plan.h"
 #include "engine/model/synth.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef HR_SYNTH_H
 #define HR_SYNTH_H
 
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 
 typedef struct hr_synth {
     const char *name; /* of the shape */

@@ -1,5 +1,5 @@
 /* fuzz_gguf.c - any bytes as a model file: parsed, described, and, when it is sound and small, loaded and converted. */
-#include "engine/model/plan.h"
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <stdlib.h>

@@ -1,11 +1,11 @@
-/* plan.h - private to engine/model: the weights that a model consists of, and where each comes from.
+/* weights.h - private to engine/model: the weights that a model consists of, and where each comes from.
  *
  * The order of work, the same for files and synthetic models:
  *   hparams (hr_hparams_from_gguf, hr_synth_parse) -> hr_plan_create: the list of matrices and vectors with their shapes
  *   -> hr_plan_bind (files: each finds its tensor) -> hr_plan_layout: bytes at a quant -> hr_fill: the weights in memory.
  * Nothing before hr_fill reads weights, so peek and inspect stop there. */
-#ifndef HR_PLAN_H
-#define HR_PLAN_H
+#ifndef HR_WEIGHTS_H
+#define HR_WEIGHTS_H
 
 #include "engine/model/gguf.h"
 #include "engine/model/model.h"

@@ -1,5 +1,5 @@
-/* plan.c - the list of a model's weights: names and shapes by architecture, tensors of a file, bytes at a quant. */
-#include "engine/model/plan.h"
+/* weights.c - the list of a model's weights: names and shapes by architecture, tensors of a file, bytes at a quant. */
+#include "engine/model/weights.h"
 #include "kernels/base/memory.h"
 
 #include <inttypes.h>
