@@ -128,7 +128,7 @@ static hr_status prepare(worker *w, const json_t *request, json_t **out) {
     w->bench = NULL;
     w->rss_peak = 0;
     HR_TRY(hr_cell_config_parse(json_object_get(request, "cell"), &w->cell));
-    if (index == w->crash_at) raise(SIGSEGV);
+    if (index == w->crash_at) raise(SIGKILL);
     while (index == w->hang_at) pause();
     HR_TRY(open_model(w));
     HR_TRY(open_engine(w));

@@ -1,0 +1,368 @@
+/* The sweep as a user runs it, in a process of its own: rows, store, crashes, time-outs, a full disk, Ctrl-C, resume.
+ *
+ * HEADROOM_FAULT=KIND:N is read by the worker: alloc, read: the N-th such call fails; crash, hang: at cell N. */
+#include "tests/hr_test.h"
+
+#include "harness/cli/options.h"
+#include "harness/formats/cell_keys.h"
+#include "harness/store/store.h"
+#include "harness/sweep/worker.h"
+#include "kernels/base/clock.h"
+#include "kernels/base/memory.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern const hr_command hr_command_sweep;
+
+static char folder[64], db[96], out_file[96], err_file[96];
+
+static int set_up(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/hr_test_sweep_XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    snprintf(db, sizeof db, "%s/x.db", folder);
+    snprintf(out_file, sizeof out_file, "%s/out", folder);
+    snprintf(err_file, sizeof err_file, "%s/err", folder);
+    return 0;
+}
+
+static int clean_up(void **state) {
+    (void)state;
+    unsetenv("HEADROOM_FAULT");
+    static const char *const names[] = {"x.db", "x.db-wal", "x.db-shm", "out", "err"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[160];
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        unlink(path);
+    }
+    rmdir(folder);
+    return 0;
+}
+
+/* Starts `headroom sweep LINE` with stdout and stderr in files. file_limit: bytes a file may grow to, 0: no limit. */
+static pid_t start(const char *line, rlim_t file_limit) {
+    const pid_t pid = fork();
+    if (pid) return pid;
+    char text[1024], *argv[64];
+    int argc = 0;
+    snprintf(text, sizeof text, "%s", line);
+    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
+    dup2(open(out_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
+    dup2(open(err_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
+    if (file_limit) {
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){file_limit, file_limit});
+    }
+    hr_args *args;
+    int code = 2;
+    if (hr_args_parse(&hr_command_sweep, argc, argv, &args) == HR_OK) {
+        code = hr_command_sweep.run(args);
+        hr_args_destroy(args);
+    } else {
+        hr_report_failure();
+    }
+    fflush(NULL);
+    _exit(code);
+}
+
+static int code_of(pid_t pid) {
+    int status;
+    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) fail_msg("the sweep did not end by itself");
+    return WEXITSTATUS(status);
+}
+
+static char *read_text(const char *path) {
+    FILE *f = fopen(path, "r");
+    static char text[1 << 20];
+    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    if (f) fclose(f);
+    text[n] = 0;
+    return text;
+}
+
+static size_t lines_of(const char *path) {
+    size_t n = 0;
+    for (const char *c = read_text(path); *c; c++) n += *c == '\n';
+    return n;
+}
+
+/* Runs it and expects an exit code; the rows (jsonl) as an array. */
+static json_t *sweep(const char *line, int want) {
+    const int code = code_of(start(line, 0));
+    if (code != want) fail_msg("sweep %s: exit %d, expected %d: %s", line, code, want, read_text(err_file));
+    json_t *rows = json_array();
+    char *save = NULL;
+    for (char *row = strtok_r(read_text(out_file), "\n", &save); row; row = strtok_r(NULL, "\n", &save)) {
+        json_t *json = json_loads(row, 0, NULL);
+        if (!json) fail_msg("a line of the output is no JSON: %.80s", row);
+        json_array_append_new(rows, json);
+    }
+    return rows;
+}
+
+static const char *text_of(const json_t *row, const char *key) {
+    const char *text = json_string_value(json_object_get(row, key));
+    return text ? text : "";
+}
+
+/* ---- a quiet run ---------------------------------------------------------------------------------------------------- */
+
+static void rows_have_every_key_and_are_in_the_store(void **state) {
+    (void)state;
+    char line[512];
+    snprintf(line, sizeof line,
+             "-m synth:tiny -p 16 -n 4 -pg 8,4 --isl 8 --osl 1,4 --seqs 2 -d 8 -r 2 -o jsonl --db %s", db);
+    json_t *rows = sweep(line, 0), *row;
+    size_t i;
+    assert_int_equal(json_array_size(rows), 5);
+    json_array_foreach(rows, i, row) {
+        assert_string_equal(text_of(row, "status"), "ok");
+#define X(key, kind) \
+    if (!json_object_get(row, #key)) fail_msg("%s has no key %s", text_of(row, "test"), #key);
+        HR_CELL_KEYS(X)
+#undef X
+        assert_int_equal(json_array_size(json_object_get(row, "samples_ns")), 2);
+        assert_string_equal(text_of(row, "stop_reason"), "fixed");
+        const bool one_token = json_integer_value(json_object_get(row, "osl")) == 1;
+        const bool decodes = strncmp(text_of(row, "test"), "pp16 ", 5) != 0 && !one_token;
+        assert_true(json_is_object(json_object_get(row, "tpot_excl_first_ms")) == decodes);
+        if (!one_token) assert_true(json_number_value(json_object_get(row, "bytes_step")) > 0);
+    }
+    assert_string_equal(text_of(json_array_get(rows, 0), "test"), "pp16 @ d8");
+    hr_store *store;
+    json_t *runs, *cells, *ops, *roofs;
+    assert_int_equal(hr_store_open(db, false, &store), HR_OK);
+    assert_int_equal(hr_store_runs(store, &runs), HR_OK);
+    assert_int_equal(json_array_size(runs), 1);
+    const char *run = text_of(json_array_get(runs, 0), "run_id");
+    assert_int_equal(hr_store_cells(store, run, &cells), HR_OK);
+    assert_int_equal(json_array_size(cells), 5);
+    assert_int_equal(hr_store_ops(store, run, text_of(json_array_get(rows, 0), "cell_id"), &ops), HR_OK);
+    assert_true(json_array_size(ops) > 5);
+    assert_int_equal(hr_store_roofs(store, run, &roofs), HR_OK);
+    assert_int_equal(json_array_size(roofs), 1);
+    json_decref(roofs), json_decref(ops), json_decref(cells), json_decref(runs), json_decref(rows);
+    hr_store_close(store);
+}
+
+/* ---- measuring ------------------------------------------------------------------------------------------------------ */
+
+static const hr_cell_config isl_cell = {.model = "synth:tiny",
+                                        .quant = HR_QUANT_F32,
+                                        .act = HR_ACT_F32,
+                                        .kind = HR_CELL_ISL,
+                                        .n_prompt = 24,
+                                        .n_gen = 5,
+                                        .isl = 24,
+                                        .osl = 5,
+                                        .depth = -1,
+                                        .n_seqs = 2,
+                                        .batch = 64,
+                                        .ubatch = 16,
+                                        .k_type = HR_F32,
+                                        .v_type = HR_F32,
+                                        .kv_layout = HR_KV_HEAD,
+                                        .page_size = -1,
+                                        .kv_alloc = "per-request",
+                                        .flash = true,
+                                        .threads = 1,
+                                        .isa = HR_ISA_GENERIC};
+
+static hr_measure_options fixed(size_t n) {
+    return (hr_measure_options){.rule = {.fixed = n, .min_samples = 10, .max_samples = 1000, .max_seconds = 30},
+                                .slo_ttft_ms = 1e9,
+                                .slo_tpot_ms = NAN};
+}
+
+static void timed_regions_allocate_nothing(void **state) {
+    (void)state;
+    const hr_load_options load = {.quant = HR_QUANT_F32, .threads = 1};
+    hr_model *model;
+    hr_engine *engine;
+    hr_bench *bench;
+    json_t *result;
+    assert_int_equal(hr_model_load("synth:tiny", &load, &model), HR_OK);
+    const hr_engine_config config = hr_cell_engine_config(&isl_cell, hr_model_get_info(model)->ctx);
+    const hr_measure_options options = fixed(3);
+    assert_int_equal(hr_engine_create(model, &config, &engine), HR_OK);
+    assert_int_equal(hr_bench_create(model, engine, &isl_cell, &options, &bench), HR_OK);
+    assert_int_equal(hr_bench_run(bench, &result), HR_OK);
+    assert_int_equal(json_integer_value(json_object_get(result, "timed_allocations")), 0);
+    assert_int_equal(json_array_size(json_object_get(result, "samples_ns")), 3);
+    /* 3 repetitions of 2 requests of 5 tokens; all meet an SLO that is no limit */
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "ttft_ms"), "n")), 6);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "itl_step_ms"), "n")), 24);
+    assert_true(json_number_value(json_object_get(result, "good")) == 6);
+    /* The ops lie inside the repetition and do not overlap. What is not in them (probe, embedding of ids, the loop) is
+     * under 3 % for real models; a step of the tiny one takes so little that only a share of the whole is asked for. */
+    const double share = json_number_value(json_object_get(result, "op_sum_share"));
+    if (!(share > 0.5 && share <= 1)) fail_msg("the ops add up to %.3f of the recorded time", share);
+    json_decref(result);
+    hr_bench_destroy(bench), hr_engine_destroy(engine), hr_model_destroy(model);
+}
+
+static json_t *ask(hr_worker *worker, json_t *request) {
+    json_t *answer;
+    if (hr_worker_send(worker, request) != HR_OK || hr_worker_receive(worker, 0, NULL, NULL, &answer) != HR_OK)
+        fail_msg("%s", hr_error());
+    return answer;
+}
+
+static json_t *prepare(hr_worker *worker) {
+    return ask(worker,
+               json_pack("{s:s, s:i, s:o}", "do", "prepare", "index", 0, "cell", hr_cell_config_json(&isl_cell)));
+}
+
+/* Each allocation in turn fails once: the worker says so and measures the next cell. */
+static void any_allocation_may_fail(void **state) {
+    (void)state;
+    const hr_measure_options options = fixed(1);
+    size_t failures = 0, first_without = 0;
+    for (size_t n = 1; n < 400 && !first_without; n += n < 40 ? 1 : 7) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "alloc:%zu", n);
+        setenv("HEADROOM_FAULT", fault, 1);
+        hr_worker worker;
+        assert_int_equal(hr_worker_start(&worker, &options), HR_OK);
+        bool failed = false;
+        for (int round = 0; round < 2; round++) {
+            json_t *answer = prepare(&worker);
+            bool ok = !strcmp(text_of(answer, "status"), "ok");
+            json_decref(answer);
+            if (ok) {
+                answer = ask(&worker, json_pack("{s:s}", "do", "measure"));
+                ok = !strcmp(text_of(answer, "status"), "ok");
+                if (!ok) assert_true(strlen(text_of(answer, "error")) > 5);
+                json_decref(answer);
+            }
+            if (round == 1 && failed && !ok) fail_msg("allocation %zu: the cell after it fails too", n);
+            failed |= !ok;
+        }
+        hr_worker_stop(&worker, false);
+        failures += failed;
+        if (!failed) first_without = n;
+    }
+    if (failures < 10) fail_msg("only %zu allocations could be made to fail", failures);
+    if (!first_without) fail_msg("a worker makes more allocations for a cell than were tried");
+}
+
+/* ---- what goes wrong ------------------------------------------------------------------------------------------------- */
+
+static void a_crash_costs_one_cell(void **state) {
+    (void)state;
+    setenv("HEADROOM_FAULT", "crash:1", 1);
+    json_t *rows = sweep("-m synth:tiny -p 8,16,24 -r 1 -o jsonl --db none", 4);
+    assert_int_equal(json_array_size(rows), 3);
+    assert_string_equal(text_of(json_array_get(rows, 0), "status"), "ok");
+    assert_string_equal(text_of(json_array_get(rows, 1), "status"), "failed");
+    assert_non_null(strstr(text_of(json_array_get(rows, 1), "error"), "worker"));
+    assert_string_equal(text_of(json_array_get(rows, 2), "status"), "ok");
+    json_decref(rows);
+}
+
+static void a_cell_that_hangs_is_ended(void **state) {
+    (void)state;
+    setenv("HEADROOM_FAULT", "hang:0", 1);
+    const uint64_t begin = hr_now_ns();
+    json_t *rows = sweep("-m synth:tiny -p 8,16 -r 1 --timeout 10 -o jsonl --db none", 4);
+    assert_true(hr_now_ns() - begin >= 10000000000u);
+    assert_string_equal(text_of(json_array_get(rows, 0), "status"), "failed");
+    assert_non_null(strstr(text_of(json_array_get(rows, 0), "error"), "--timeout"));
+    assert_string_equal(text_of(json_array_get(rows, 1), "status"), "ok");
+    json_decref(rows);
+}
+
+static void a_full_disk_loses_no_finished_cell(void **state) {
+    (void)state;
+    char line[256];
+    snprintf(line, sizeof line, "-m synth:tiny -p 1-64+1 -r 1 --no-warmup -o jsonl --db %s", db);
+    const int code = code_of(start(line, 300000));
+    if (code != 2) fail_msg("exit %d with a full disk, expected 2: %s", code, read_text(err_file));
+    assert_int_equal(lines_of(err_file), 1);
+    const size_t printed = lines_of(out_file);
+    hr_store *store;
+    json_t *runs;
+    assert_int_equal(hr_store_open(db, false, &store), HR_OK);
+    assert_int_equal(hr_store_runs(store, &runs), HR_OK);
+    const json_int_t stored = json_integer_value(json_object_get(json_array_get(runs, 0), "n_ok"));
+    /* the cell that could not be stored is still printed */
+    assert_true(printed < 64);
+    assert_int_equal(printed, stored + 1);
+    json_decref(runs);
+    hr_store_close(store);
+}
+
+static void nothing_that_can_be_measured_is_exit_2(void **state) {
+    (void)state;
+    json_t *rows = sweep("-m synth:tiny -p 8 --kv-layout head --kv-alloc paged -o jsonl --db none", 2);
+    assert_int_equal(json_array_size(rows), 0);
+    assert_int_equal(lines_of(err_file), 1);
+    json_decref(rows);
+    rows = sweep("-m synth:tiny -p 8 --kv-layout head,paged --kv-alloc paged -r 1 -o jsonl --db none", 0);
+    assert_int_equal(json_array_size(rows), 2);
+    assert_string_equal(text_of(json_array_get(rows, 0), "status"), "skipped");
+    assert_true(strlen(text_of(json_array_get(rows, 0), "error")) > 10);
+    assert_string_equal(text_of(json_array_get(rows, 1), "status"), "ok");
+    json_decref(rows);
+}
+
+static void a_dry_run_measures_nothing(void **state) {
+    (void)state;
+    char line[256];
+    snprintf(line, sizeof line, "-m synth:tiny -p 8,16 -n 4 --dry-run -o jsonl --db %s", db);
+    json_t *rows = sweep(line, 0);
+    assert_int_equal(json_array_size(rows), 3);
+    assert_true(json_number_value(json_object_get(json_array_get(rows, 0), "seconds")) > 0);
+    assert_true(json_number_value(json_object_get(json_array_get(rows, 0), "memory_mb")) > 1);
+    assert_int_equal(access(db, F_OK), -1);
+    json_decref(rows);
+}
+
+static void interrupt_then_resume(void **state) {
+    (void)state;
+    char line[256], other[300], again[300];
+    snprintf(line, sizeof line, "-m synth:tiny -p 8-64+8 -r 1 -o jsonl --db %s", db);
+    snprintf(again, sizeof again, "%s --resume", line);
+    snprintf(other, sizeof other, "-m synth:tiny -p 8-64+8 -r 2 -o jsonl --db %s --resume", db);
+    const pid_t pid = start(line, 0);
+    for (int i = 0; i < 6000 && lines_of(out_file) < 2; i++) usleep(10000);
+    kill(pid, SIGINT);
+    assert_int_equal(code_of(pid), 130);
+    const size_t before = lines_of(out_file);
+    assert_true(before >= 2 && before < 8);
+    json_t *rows = sweep(other, 2);
+    assert_non_null(strstr(read_text(err_file), "repetitions"));
+    json_decref(rows);
+    rows = sweep(again, 0);
+    assert_int_equal(json_array_size(rows), 8 - before);
+    json_decref(rows);
+    hr_store *store;
+    json_t *runs;
+    assert_int_equal(hr_store_open(db, false, &store), HR_OK);
+    assert_int_equal(hr_store_runs(store, &runs), HR_OK);
+    assert_int_equal(json_array_size(runs), 1);
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(runs, 0), "n_ok")), 8);
+    json_decref(runs);
+    hr_store_close(store);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(rows_have_every_key_and_are_in_the_store, set_up, clean_up),
+        cmocka_unit_test(timed_regions_allocate_nothing),
+        cmocka_unit_test_setup_teardown(any_allocation_may_fail, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(a_crash_costs_one_cell, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(a_cell_that_hangs_is_ended, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(a_full_disk_loses_no_finished_cell, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(nothing_that_can_be_measured_is_exit_2, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(a_dry_run_measures_nothing, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(interrupt_then_resume, set_up, clean_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
