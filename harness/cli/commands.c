@@ -6,6 +6,7 @@ extern const hr_command hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models, hr_command_kernels;
 
+/* clang-format off */
 const hr_command *const hr_commands[] = {
     &hr_command_sweep,
     &hr_command_roof,
@@ -22,3 +23,4 @@ const hr_command *const hr_commands[] = {
     &hr_command_kernels,
     NULL,
 };
+/* clang-format on */
