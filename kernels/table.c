@@ -11,9 +11,6 @@ const char *hr_act_name(hr_act act) {
     return (unsigned)act < HR_ACT_COUNT ? names[act] : "unknown";
 }
 
-/* Rows that the program may be built without. */
-#pragma weak hr_kernels_matmul_avx2
-
 /* Every list of rows in the program. */
 static const hr_kernel *const lists[] = {
     hr_kernels_matmul_generic, hr_kernels_attn_generic, hr_kernels_vec_generic,

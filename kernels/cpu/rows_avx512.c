@@ -1,6 +1,6 @@
 /* Parts of weight rows as floats or bf16, AVX-512: for weight types that the arithmetic of a kernel does not take. */
 #include "kernels/cpu/matmul_avx512.h"
-#include "kernels/cpu/lanes_avx512.h"
+#include "kernels/cpu/quant_avx512.h"
 
 HR_INLINE float f16_at(const void *p) {
     uint16_t h;
@@ -25,6 +25,20 @@ HR_INLINE void group_i4(const uint8_t *q, int offset, float d, float min, float 
     const __m512 fhi = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(hi, off)), vd);
     _mm512_storeu_ps(out, _mm512_add_ps(flo, vm));
     _mm512_storeu_ps(out + 16, _mm512_add_ps(fhi, vm));
+}
+
+static void block_q6_k(const uint8_t *b, float *out) {
+    float scale[16];
+    uint8_t q[64];
+    _mm512_storeu_ps(scale, hr_q6_k_scales(b));
+    for (int c = 0; c < 4; c++) {
+        _mm512_storeu_si512(q, hr_q6_k_64(b, c));
+        for (int i = 0; i < 4; i++, out += 16) {
+            const __m512i v = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(q + 16 * i)));
+            const __m512 f = _mm512_cvtepi32_ps(_mm512_sub_epi32(v, _mm512_set1_epi32(32)));
+            _mm512_storeu_ps(out, _mm512_mul_ps(f, _mm512_set1_ps(scale[4 * c + i])));
+        }
+    }
 }
 
 static void part_f16(const uint8_t *p, size_t n, float *out) {
@@ -71,10 +85,11 @@ void hr_row_f32_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, float *
     case HR_I4G32:
         for (size_t g = 0; g < groups; g++, p += 16) group_i4(p, 8, f16_at(s + g), 0, out + 32 * g);
         break;
-    default: {
-        const hr_mat part = {.dtype = m->dtype, .rows = 1, .cols = n, .data = p, .scales = s};
-        hr_mat_row_f32(&part, 0, out);
-    }
+    case HR_Q6_K:
+        for (size_t b = 0; b < n / 256; b++, p += 210) block_q6_k(p, out + 256 * b);
+        break;
+    case HR_DTYPE_COUNT:
+        break;
     }
 }
 
