@@ -63,8 +63,9 @@ double hr_roofs_compute(hr_roofs *r, unsigned threads, const hr_filler *filler) 
     return (double)atomic_load(&call.ops) / (double)ns;
 }
 
-/* Two threads take turns at one cache line. The median of batches: a batch in which one of them lost its CPU is long. */
-enum { BATCH = 2000, BATCHES = 11, HANDOFF_NS = 12000000, SPINS_PER_LOOK = 4096 };
+/* Two threads take turns at one cache line. The lower quartile of short batches: a batch
+ * in which one of them lost its CPU is long. */
+enum { BATCH = 500, BATCHES = 44, HANDOFF_NS = 12000000, SPINS_PER_LOOK = 4096 };
 typedef struct handoff_job {
     char apart0[128];
     _Atomic unsigned turn;
@@ -101,20 +102,20 @@ static void do_handoff(void *context, unsigned thread) {
     }
 }
 
-static double lower_median(double *v, unsigned n) { /* sorts by insertion: n is small */
+static double lower_quartile(double *v, unsigned n) { /* sorts by insertion: n is small */
     for (unsigned i = 1; i < n; i++)
         for (unsigned j = i; j && v[j] < v[j - 1]; j--) {
             double swap = v[j];
             v[j] = v[j - 1], v[j - 1] = swap;
         }
-    return n ? v[(n - 1) / 2] : NAN;
+    return n ? v[(n - 1) / 4] : NAN;
 }
 
 double hr_roofs_handoff(hr_roofs *r) {
     if (r->workers < 2) return NAN;
     handoff_job job = {.deadline = hr_now_ns() + 4 * (uint64_t)HANDOFF_NS};
     hr_gang_run(r->gang, 2, do_handoff, &job);
-    return lower_median(job.batch_ns, job.n);
+    return lower_quartile(job.batch_ns, job.n);
 }
 
 /* A chain of dependent multiplications: 3 cycles each on every x86-64 core of the last fifteen years; elsewhere 1-cycle
