@@ -3,7 +3,7 @@
 #ifndef HR_ATTN_ROWS_H
 #define HR_ATTN_ROWS_H
 
-#include "kernels/cpu/attn_body.h"
+#include "kernels/cpu/attn_load.h"
 
 enum {
     HR_ATTN_ROWS_GROUP = 8,  /* above this the lanes of attn_tile.h are full enough */

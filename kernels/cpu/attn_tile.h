@@ -6,7 +6,7 @@
 #ifndef HR_ATTN_TILE_H
 #define HR_ATTN_TILE_H
 
-#include "kernels/cpu/attn_body.h"
+#include "kernels/cpu/attn_load.h"
 
 enum {
     HR_ATTN_ABREAST = 6,             /* positions (scores) or elements (output) per step: 6 x 4 sums in registers */
