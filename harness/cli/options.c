@@ -1,5 +1,6 @@
 /* The command line by the table of a subcommand, and what commands read from it. */
 #include "harness/cli/options_internal.h"
+#include "harness/formats/formats.h"
 #include "kernels/base/memory.h"
 
 #include <assert.h>
@@ -256,6 +257,7 @@ json_t *hr_args_json(const hr_args *args) {
 }
 
 int hr_report_failure(void) {
-    fprintf(stderr, "headroom: %s\n", hr_error());
+    /* `| head` has what it wanted; main ends quietly. */
+    if (!hr_stream_reader_gone()) fprintf(stderr, "headroom: %s\n", hr_error());
     return 2;
 }
