@@ -78,6 +78,25 @@ HR_INLINE void tile(hr_dtype type, int width, const panel *p, const int32_t *x, 
     }
 }
 
+/* One copy for each kind of scaling, whatever type the weights came from, and each width. */
+/* clang-format off */
+#define WIDTHS(kind) \
+    do { \
+        if (width == 6) tile(kind, 6, p, x, groups, y, ldy, rows, tokens, add); \
+        else if (width == 4) tile(kind, 4, p, x, groups, y, ldy, rows, tokens, add); \
+        else tile(kind, 2, p, x, groups, y, ldy, rows, tokens, add); \
+    } while (0)
+/* clang-format on */
+static void run(hr_dtype type, size_t width, const panel *p, const int32_t *x, size_t groups, float *y, size_t ldy,
+                size_t rows, size_t tokens, bool add) {
+    if (type == HR_Q4_1)
+        WIDTHS(HR_Q4_1);
+    else if (type == HR_Q6_K)
+        WIDTHS(HR_Q6_K);
+    else
+        WIDTHS(HR_I8G32);
+}
+
 /* Tokens of the tile that starts with `left` to go: 6, or the rest filled up to 2 or 4. */
 static size_t tile_width(size_t left) {
     return left > 4 ? 6 : left > 2 ? 4 : 2;
@@ -217,12 +236,7 @@ HR_INLINE void gemm(const hr_matmul *m, hr_dtype type, size_t row0, size_t row1,
                 const size_t width = tile_width(n - t), have = n - t < width ? n - t : width;
                 const int32_t *x = xt + g * SLOTS * width;
                 float *y = m->y + (t0 + t) * m->ldy + row;
-                if (width == 6)
-                    tile(type, 6, &p, x, here, y, m->ldy, rows, have, add);
-                else if (width == 4)
-                    tile(type, 4, &p, x, here, y, m->ldy, rows, have, add);
-                else
-                    tile(type, 2, &p, x, here, y, m->ldy, rows, have, add);
+                run(type, width, &p, x, here, y, m->ldy, rows, have, add);
                 xt += groups * SLOTS * width;
                 t += width;
             }
