@@ -30,7 +30,7 @@ HR_INLINE void step_f32(__m512 acc[ROWS][TOKENS], const tile *a, size_t c, __mma
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         const uint8_t *p = a->w + (size_t)r * a->stride + 4 * c;
-        _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T0);
+        _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T1);
         w[r] = _mm512_maskz_loadu_ps(m, p);
     }
 #pragma GCC unroll 6
@@ -46,7 +46,7 @@ HR_INLINE void step_bf16(__m512 acc[ROWS][TOKENS], const tile *a, size_t c, __mm
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         const uint8_t *p = a->w + (size_t)r * a->stride + 2 * c;
-        _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T0);
+        _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T1);
         w[r] = (__m512bh)_mm512_maskz_loadu_epi16(m, p);
     }
 #pragma GCC unroll 6

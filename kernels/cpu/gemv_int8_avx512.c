@@ -131,8 +131,8 @@ HR_INLINE void tile(hr_dtype t, size_t cols, const rows *a, int n_rows, int toke
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             const uint8_t *p = a->p + (size_t)r * a->stride + b * bytes;
-            _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T0);
-            if (bytes > 64) _mm_prefetch((const char *)p + a->ahead + 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T1);
+            if (bytes > 64) _mm_prefetch((const char *)p + a->ahead + 64, _MM_HINT_T1);
             w[r] = fetch(t, p, plane ? a->s + (size_t)r * a->scales + 4 * b : NULL);
         }
         step(t, w, n_rows, tokens, x + b, ldx, acc);

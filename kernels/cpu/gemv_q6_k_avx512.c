@@ -32,8 +32,8 @@ HR_INLINE void tile(const uint8_t *a, const uint8_t *b, size_t ahead, size_t col
     for (size_t s = 0; s < blocks; s++, a += 210, b += 210, x += 4) {
 #pragma GCC unroll 4
         for (int line = 0; line < 256; line += 64) {
-            _mm_prefetch((const char *)a + ahead + line, _MM_HINT_T0);
-            _mm_prefetch((const char *)b + ahead + line, _MM_HINT_T0);
+            _mm_prefetch((const char *)a + ahead + line, _MM_HINT_T1);
+            _mm_prefetch((const char *)b + ahead + line, _MM_HINT_T1);
         }
         const __m512 scale_a = hr_q6_k_scales(a), scale_b = hr_q6_k_scales(b);
 #pragma GCC unroll 4
