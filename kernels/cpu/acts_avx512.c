@@ -1,6 +1,6 @@
 /* Activations for matrix products, AVX-512. The int8 rows give the same q, d and sum as the generic ones, to the bit. */
-#include "kernels/cpu/matmul_avx512.h"
 #include "kernels/cpu/lanes_avx512.h"
+#include "kernels/cpu/matmul_avx512.h"
 #include <float.h>
 
 void hr_acts_f32_avx512(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
