@@ -77,7 +77,9 @@ $(BUILD)/hr_commit.h: FORCE
 	  cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(BUILD)/obj/harness/version.o: $(BUILD)/hr_commit.h
 $(BUILD)/obj/harness/version.o: CPPFLAGS += -I$(BUILD)
-$(BUILD)/obj/harness/store/%.o: results/schema.sql
+# Texts inside the program (a pattern rule without a recipe would add nothing).
+$(BUILD)/obj/harness/store/store_schema.o: results/schema.sql
+$(BUILD)/obj/harness/report/report_plots.o: $(wildcard plots/*.gp)
 
 # A change of flags or tools rebuilds all; so does a new or removed source, through the archives.
 FLAGS_NOW := $(CC) $(CFLAGS) $(CPPFLAGS) $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC)

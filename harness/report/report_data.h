@@ -1,0 +1,63 @@
+/* report_data.h - what a report is made of: the cells chosen from the store, their ops, the machine and its ceilings. */
+#ifndef HR_REPORT_DATA_H
+#define HR_REPORT_DATA_H
+
+#include "harness/report/report.h"
+#include "kernels/table.h"
+
+#include <math.h>
+
+typedef struct hr_report {
+    json_t *cells;   /* ok, the newest measurement of each cell_id, oldest first; with "op_sums" (hr_report_fold_ops) */
+    json_t *others;  /* failed and skipped cells that no ok cell of the same id stands for */
+    json_t *runs;    /* the runs they are from, oldest first */
+    json_t *machine; /* of the newest run */
+    json_t *roof;    /* the newest object of `roof --json` with a size sweep; NULL: none */
+    double read_gb_s; /* highest ceiling measured beside a cell; NaN: none */
+    double gflop_s[HR_UNIT_COUNT];
+    size_t n_replaced; /* older measurements of the same cells */
+} hr_report;
+
+hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *out);
+void hr_report_fini(hr_report *report);
+
+/* Ops of a cell folded over layers and kernels: [{phase, op, unit, calls, ms, bytes, flops, roof_ms, loss_ms, share,
+ * bound}], per decode step or per prefill, in falling order of ms, prefill first. ms is the sum over the calls of each
+ * one's median time; roof_ms (null without ceilings) is the sum of max(bytes / read, flops / peak of the unit); loss_ms
+ * is ms - roof_ms; share is ms as a share of the phase. New reference. */
+hr_status hr_report_fold_ops(const json_t *cell, const json_t *ops, json_t **out);
+/* Sum of a key over the op sums of a phase; NaN when there are none. */
+double hr_report_phase_sum(const json_t *cell, const char *phase, const char *key);
+
+/* One point on the roofline: a phase of a cell. */
+typedef struct hr_report_point {
+    double ms, bytes, flops, mbu, mfu, roof_fraction;
+    const char *bound; /* "memory", "compute", "" */
+    hr_unit unit;      /* the unit that does most of the work */
+} hr_report_point;
+/* phase: "decode" or "prefill". False where the cell has none. */
+bool hr_report_point_of(const json_t *cell, const char *phase, hr_report_point *out);
+
+/* The cell that stands for a model and quantization in words: decode of one sequence at the smallest depth, prefill of
+ * the longest prompt. */
+typedef struct hr_report_pair {
+    const json_t *decode, *prefill; /* either may be NULL */
+} hr_report_pair;
+/* Largest model first, within it in order of first measurement; at most `most`. */
+size_t hr_report_pairs(const hr_report *report, hr_report_pair *pairs, size_t most);
+
+/* Values of an object: NaN and "" where absent, null or of another type. */
+static inline double hr_num(const json_t *object, const char *key) {
+    const json_t *v = json_object_get(object, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+static inline const char *hr_word(const json_t *object, const char *key) {
+    const char *text = json_string_value(json_object_get(object, key));
+    return text ? text : "";
+}
+static inline double hr_p50(const json_t *cell, const char *key) {
+    return hr_num(json_object_get(cell, key), "p50");
+}
+bool hr_report_flagged(const json_t *cell, const char *flag);
+
+#endif

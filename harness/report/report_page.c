@@ -1,0 +1,312 @@
+/* The order of the page: verdict, machine, plots, tables, method, what was not measured. */
+#include "harness/report/report_page.h"
+
+#include "kernels/base/memory.h"
+
+#include <string.h>
+
+/* ---- the machine ------------------------------------------------------------------------------------------------ */
+
+static void fact(hr_doc *doc, const char *name, const char *value) {
+    if (!*value) return;
+    hr_doc_cell(doc, "%s", name);
+    hr_doc_cell(doc, "%.200s", value);
+    hr_doc_row_end(doc);
+}
+
+static void facts(hr_doc *doc, const hr_report *r) {
+    static const char *const headings[] = {"machine", "", NULL};
+    const json_t *m = r->machine;
+    char text[200];
+    hr_doc_table(doc, headings);
+    fact(doc, "class", hr_word(m, "machine_class"));
+    fact(doc, "CPU", hr_word(m, "cpu"));
+    if (hr_num(m, "cores") > 0) {
+        snprintf(text, sizeof text, "%.0f cores, %.0f hardware threads, %.0f NUMA nodes", hr_num(m, "cores"),
+                 hr_num(m, "threads"), hr_num(m, "numa_nodes"));
+        fact(doc, "usable", text);
+    }
+    if (hr_num(m, "memory_bytes") > 0) fact(doc, "memory", hr_text_size(hr_num(m, "memory_bytes")));
+    snprintf(text, sizeof text, "L1d %s, L2 %s, L3 %s", hr_text_size(hr_num(m, "l1d_bytes")),
+             hr_text_size(hr_num(m, "l2_bytes")), hr_text_size(hr_num(m, "l3_bytes")));
+    if (hr_num(m, "l1d_bytes") > 0) fact(doc, "caches as reported", text);
+    const double llc = hr_num(r->roof, "llc_bytes");
+    if (llc > 0) fact(doc, "last-level cache as measured", hr_text_size(llc));
+    fact(doc, "instruction sets", hr_word(m, "isas"));
+    fact(doc, "system", hr_word(m, "os"));
+    fact(doc, "hypervisor", hr_word(m, "hypervisor"));
+    fact(doc, "frequency governor", hr_word(m, "governor"));
+    if (hr_num(r->roof, "clock_ghz") > 0) {
+        snprintf(text, sizeof text, "%s GHz", hr_text_num(hr_num(r->roof, "clock_ghz")));
+        fact(doc, "clock (proxy)", text);
+    }
+    if (hr_num(r->roof, "handoff_ns") > 0) {
+        snprintf(text, sizeof text, "%s ns", hr_text_num(hr_num(r->roof, "handoff_ns")));
+        fact(doc, "core to core, one way", text);
+    }
+    hr_doc_table_end(doc);
+}
+
+static void ceiling(hr_doc *doc, const char *what, const char *threads, const char *value, const char *unit,
+                    const char *interval, const char *ridge) {
+    hr_doc_cell(doc, "%.60s", what);
+    hr_doc_cell(doc, "%s", threads);
+    hr_doc_cell(doc, "%s", value);
+    hr_doc_cell(doc, "%s", unit);
+    hr_doc_cell(doc, "%s", interval);
+    hr_doc_cell(doc, "%s", ridge);
+    hr_doc_row_end(doc);
+}
+
+static void interval_text(const json_t *row, char *out, size_t size) {
+    const double lo = hr_num(row, "ci95_lo"), hi = hr_num(row, "ci95_hi");
+    out[0] = 0;
+    if (isfinite(lo) && isfinite(hi)) snprintf(out, size, "%s to %s", hr_text_num(lo), hr_text_num(hi));
+}
+
+static const char *ops_unit(const char *unit) {
+    return strcmp(unit, "int8") ? "GFLOP/s" : "GOP/s";
+}
+
+static void ceilings(hr_doc *doc, const hr_report *r) {
+    static const char *const headings[] = {"ceiling",       ">threads",         ">median", "unit",
+                                           "95 % interval", ">ridge flop/byte", NULL};
+    char what[80], interval[80], ridge[40];
+    size_t i;
+    json_t *row;
+    hr_doc_heading(doc, 3, "Ceilings");
+    hr_doc_table(doc, headings);
+    json_array_foreach(json_object_get(r->roof, "read_gb_s"), i, row) {
+        snprintf(what, sizeof what, "read %.20s (%s a thread)", hr_word(row, "level"),
+                 hr_text_size(hr_num(row, "bytes_per_thread")));
+        interval_text(row, interval, sizeof interval);
+        ceiling(doc, what, hr_text_num(hr_num(row, "threads")), hr_text_num(hr_num(row, "median")), "GB/s", interval,
+                "");
+    }
+    json_array_foreach(json_object_get(r->roof, "gflop_s"), i, row) {
+        const char *unit = hr_word(row, "unit");
+        snprintf(what, sizeof what, "compute %.20s", unit);
+        interval_text(row, interval, sizeof interval);
+        ceiling(doc, what, hr_text_num(hr_num(row, "threads")), hr_text_num(hr_num(row, "median")), ops_unit(unit),
+                interval, "");
+    }
+    if (isfinite(r->read_gb_s))
+        ceiling(doc, "read DRAM, best beside a cell", "", hr_text_num(r->read_gb_s), "GB/s", "", "");
+    for (int u = 0; u < HR_UNIT_COUNT; u++) {
+        if (!isfinite(r->gflop_s[u])) continue;
+        snprintf(what, sizeof what, "compute %s, best beside a cell", hr_unit_names[u]);
+        snprintf(ridge, sizeof ridge, "%s", hr_text_num(r->gflop_s[u] / r->read_gb_s));
+        ceiling(doc, what, "", hr_text_num(r->gflop_s[u]), ops_unit(hr_unit_names[u]), "", ridge);
+    }
+    hr_doc_table_end(doc);
+    hr_doc_para(
+        doc,
+        "Rates of reading with all threads; shares in this report are against the probes that stand right beside "
+        "each cell, not against this table. %s",
+        r->roof ? "Datasheet figures are not known for this machine." : "");
+}
+
+/* ---- plots ------------------------------------------------------------------------------------------------------ */
+
+static void section_plots(hr_doc *doc, const hr_page_plot *plots, const char *section) {
+    char caption[900];
+    for (size_t i = 0; i < hr_plots_count; i++) {
+        if (strcmp(hr_plots[i].section, section) || plots[i].data.why[0]) continue;
+        snprintf(caption, sizeof caption, "%s%s%s", hr_plots[i].caption, plots[i].data.more[0] ? " " : "",
+                 plots[i].data.more);
+        hr_doc_figure(doc, hr_plots[i].name, hr_plots[i].title, caption, plots[i].svg);
+    }
+}
+
+/* ---- tables ----------------------------------------------------------------------------------------------------- */
+
+static void op_table(hr_doc *doc, const json_t *cell, const char *phase) {
+    static const char *const headings[] = {"op",       ">calls", ">ms",      ">share", ">roof ms", ">above roof ms",
+                                           ">of roof", ">GB/s",  ">GFLOP/s", "bound",  NULL};
+    size_t i;
+    json_t *op;
+    const double total = hr_report_phase_sum(cell, phase, "ms");
+    if (!(total > 0)) return;
+    hr_report_point p;
+    char whole[80] = "";
+    if (hr_report_point_of(cell, phase, &p))
+        snprintf(whole, sizeof whole, "; measured with the recorder off: %s ms", hr_text_num(p.ms));
+    hr_doc_para(doc, "%s of %s. Sum of the ops: %s ms%s.", !strcmp(phase, "decode") ? "One decode step" : "Prefill",
+                hr_text_title(cell), hr_text_num(total), whole);
+    hr_doc_table(doc, headings);
+    json_array_foreach(json_object_get(cell, "op_sums"), i, op) {
+        if (strcmp(hr_word(op, "phase"), phase)) continue;
+        const double ms = hr_num(op, "ms");
+        hr_doc_cell(doc, "%.24s", hr_word(op, "op"));
+        hr_doc_cell(doc, "%.0f", hr_num(op, "calls"));
+        hr_doc_cell(doc, "%s", hr_text_num(ms));
+        hr_doc_cell(doc, "%s", hr_text_pct(hr_num(op, "share")));
+        hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "roof_ms")));
+        hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "loss_ms")));
+        hr_doc_cell(doc, "%s", hr_text_pct(hr_num(op, "roof_ms") / ms));
+        hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "bytes") / (ms * 1e6)));
+        hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "flops") / (ms * 1e6)));
+        hr_doc_cell(doc, "%s", hr_word(op, "bound"));
+        hr_doc_row_end(doc);
+    }
+    hr_doc_table_end(doc);
+}
+
+static void ops(hr_doc *doc, const hr_report *r, const hr_page_plot *plots) {
+    hr_report_pair pairs[3];
+    const size_t n = hr_report_pairs(r, pairs, 3);
+    hr_doc_heading(doc, 2, "Where the time goes");
+    section_plots(doc, plots, "ops");
+    if (n) hr_doc_heading(doc, 3, "Op classes in figures");
+    for (size_t i = 0; i < n; i++) {
+        if (pairs[i].decode) op_table(doc, pairs[i].decode, "decode");
+        if (pairs[i].prefill) op_table(doc, pairs[i].prefill, "prefill");
+    }
+}
+
+/* "12.3 (12.1 to 12.9)" */
+static void dist_cell(hr_doc *doc, const json_t *cell, const char *dist) {
+    double lo, hi;
+    const double median = hr_p50(cell, dist);
+    hr_plot_interval(cell, dist, &lo, &hi);
+    if (!isfinite(median))
+        hr_doc_cell(doc, "%s", "");
+    else if (isfinite(lo) && isfinite(hi) && lo < hi)
+        hr_doc_cell(doc, "%s (%s–%s)", hr_text_num(median), hr_text_num(lo), hr_text_num(hi));
+    else
+        hr_doc_cell(doc, "%s", hr_text_num(median));
+}
+
+static void optional(hr_doc *doc, double value, const char *text) {
+    hr_doc_cell(doc, "%s", isfinite(value) ? text : "");
+}
+
+static void flag_cell(hr_doc *doc, const json_t *cell) {
+    char text[240] = "";
+    size_t n = 0, i;
+    json_t *flag;
+    json_array_foreach(json_object_get(cell, "flags"), i, flag) if (json_is_string(flag) && n < sizeof text) n +=
+        (size_t)snprintf(text + n, sizeof text - n, "%s%s", n ? " " : "", json_string_value(flag));
+    hr_doc_cell(doc, "%s", text);
+}
+
+static void cells(hr_doc *doc, const hr_report *r) {
+    static const char *const headings[] = {"model and weights",
+                                           "test",
+                                           "KV",
+                                           ">seqs",
+                                           ">threads",
+                                           ">n",
+                                           ">TTFT or prefill ms",
+                                           ">TPOT ms",
+                                           ">prefill token/s",
+                                           ">decode token/s",
+                                           ">MB a step",
+                                           ">MBU",
+                                           ">MFU",
+                                           ">of roof",
+                                           "bound",
+                                           ">read GB/s",
+                                           "stop",
+                                           "state",
+                                           "flags",
+                                           "cell",
+                                           NULL};
+    hr_doc_heading(doc, 2, "All cells");
+    hr_doc_para(
+        doc, "Medians, in brackets the 95 %% interval of the median, or lowest and highest where there are fewer than "
+             "6 samples. MB a step: weights and KV moved by a decode step, or by the whole prefill in rows without "
+             "decode; MBU, MFU and the share of the roof are of the same. Everything else that is known of a cell: "
+             "data/cells.tsv, or `headroom show CELL`.");
+    size_t i;
+    json_t *cell;
+    hr_doc_table(doc, headings);
+    json_array_foreach(r->cells, i, cell) {
+        const double page = hr_num(cell, "page_size"), seqs = hr_num(cell, "n_seqs");
+        hr_doc_cell(doc, "%s", hr_text_weights(cell));
+        hr_doc_cell(doc, "%.60s", hr_word(cell, "test"));
+        if (page > 0)
+            hr_doc_cell(doc, "%.20s:%.0f %.8s", hr_word(cell, "kv_layout"), page, hr_word(cell, "type_k"));
+        else
+            hr_doc_cell(doc, "%.20s %.8s", hr_word(cell, "kv_layout"), hr_word(cell, "type_k"));
+        optional(doc, seqs, hr_text_num(seqs));
+        hr_doc_cell(doc, "%.0f", hr_num(cell, "n_threads"));
+        hr_doc_cell(doc, "%zu", json_array_size(json_object_get(cell, "samples_ns")));
+        dist_cell(doc, cell, isfinite(hr_num(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms");
+        dist_cell(doc, cell, "tpot_excl_first_ms");
+        optional(doc, hr_num(cell, "prefill_tok_s"), hr_text_num(hr_num(cell, "prefill_tok_s")));
+        optional(doc, hr_num(cell, "decode_tok_s"), hr_text_num(hr_num(cell, "decode_tok_s")));
+        optional(doc, hr_num(cell, "bytes_step"), hr_text_num(hr_num(cell, "bytes_step") / 1e6));
+        optional(doc, hr_num(cell, "mbu"), hr_text_pct(hr_num(cell, "mbu")));
+        optional(doc, hr_num(cell, "mfu"), hr_text_pct(hr_num(cell, "mfu")));
+        optional(doc, hr_num(cell, "roof_fraction"), hr_text_pct(hr_num(cell, "roof_fraction")));
+        hr_doc_cell(doc, "%.16s", hr_word(cell, "bound"));
+        optional(doc, hr_num(cell, "peak_read_gb_s"), hr_text_num(hr_num(cell, "peak_read_gb_s")));
+        hr_doc_cell(doc, "%.16s", hr_word(cell, "stop_reason"));
+        hr_doc_cell(doc, "%.16s", hr_word(cell, "state_class"));
+        flag_cell(doc, cell);
+        hr_doc_cell(doc, "%.8s", hr_word(cell, "cell_id"));
+        hr_doc_row_end(doc);
+    }
+    hr_doc_table_end(doc);
+}
+
+static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *plots) {
+    hr_doc_heading(doc, 2, "What was not measured");
+    hr_doc_list(doc, true);
+    size_t said = 0, i;
+    for (i = 0; i < hr_plots_count; i++) {
+        if (!plots[i].data.why[0]) continue;
+        char lead[120];
+        snprintf(lead, sizeof lead, "%s:", hr_plots[i].title);
+        hr_doc_item(doc, lead, "%s.", plots[i].data.why);
+        said++;
+    }
+    json_t *cell;
+    json_array_foreach(r->others, i, cell) {
+        char lead[HR_LABEL_BYTES + 20];
+        snprintf(lead, sizeof lead, "%.10s: %s:", hr_word(cell, "status"), hr_text_title(cell));
+        hr_doc_item(doc, lead, "%.400s", *hr_word(cell, "error") ? hr_word(cell, "error") : "no reason is stored");
+        said++;
+    }
+    for (int u = 0; u < HR_UNIT_COUNT; u++) {
+        const char *word = u == HR_UNIT_BF16 ? "bf16" : "vnni";
+        const char *isas = hr_word(r->machine, "isas");
+        if (u == HR_UNIT_FP32 || !*isas || strstr(isas, word)) continue;
+        hr_doc_item(doc, hr_unit_names[u], "this machine has no unit of its own for it (its instruction sets: %.80s).",
+                    isas);
+        said++;
+    }
+    hr_doc_item(doc, "Requests under traffic, other devices, energy and cost", "are not part of this report.");
+    hr_doc_list(doc, false);
+}
+
+void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, const char *note) {
+    char title[200];
+    const json_t *newest = json_array_get(r->runs, json_array_size(r->runs) - 1);
+    snprintf(title, sizeof title, "Headroom report: %.96s",
+             *hr_word(r->machine, "cpu") ? hr_word(r->machine, "machine_class") : "this machine");
+    hr_doc_begin(doc, title);
+    hr_doc_para(
+        doc,
+        "How far LLM inference on this machine is from what the machine can do: %zu cells of %zu runs, newest %.40s.",
+        json_array_size(r->cells), json_array_size(r->runs), hr_word(newest, "started"));
+    if (note) hr_doc_para(doc, "Note: %s.", note);
+    hr_doc_heading(doc, 2, "Verdict");
+    hr_report_verdict(doc, r);
+    hr_doc_heading(doc, 3, "How far to trust it");
+    hr_report_trust(doc, r);
+    hr_doc_heading(doc, 2, "The machine and its ceilings");
+    facts(doc, r);
+    ceilings(doc, r);
+    section_plots(doc, plots, "machine");
+    hr_doc_heading(doc, 2, "Roofline");
+    section_plots(doc, plots, "roofline");
+    hr_doc_heading(doc, 2, "Latency, bandwidth and layouts");
+    section_plots(doc, plots, "latency");
+    ops(doc, r, plots);
+    cells(doc, r);
+    hr_report_method(doc, r);
+    not_measured(doc, r, plots);
+    hr_doc_end(doc);
+}

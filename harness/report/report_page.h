@@ -1,0 +1,23 @@
+/* report_page.h - the sections of the page, in words and tables. */
+#ifndef HR_REPORT_PAGE_H
+#define HR_REPORT_PAGE_H
+
+#include "harness/report/report_doc.h"
+#include "harness/report/report_plots.h"
+
+/* A plot as far as the page needs it. */
+typedef struct hr_page_plot {
+    hr_plot_data data;
+    char *svg; /* text of the picture; NULL: not drawn */
+} hr_page_plot;
+
+/* plots: [hr_plots_count]. note: NULL, or why there are no pictures. */
+void hr_report_page(hr_doc *doc, const hr_report *report, const hr_page_plot *plots, const char *note);
+
+void hr_report_verdict(hr_doc *doc, const hr_report *report);
+void hr_report_trust(hr_doc *doc, const hr_report *report); /* what to know before believing it */
+void hr_report_method(hr_doc *doc, const hr_report *report);
+/* The command line that a run was started with, as it would be typed. size bytes. */
+void hr_report_command(const json_t *run, char *out, size_t size);
+
+#endif

@@ -1,0 +1,65 @@
+/* report_plots.h - the plots: what each shows, the data that it is drawn from, and how it is drawn. */
+#ifndef HR_REPORT_PLOTS_H
+#define HR_REPORT_PLOTS_H
+
+#include "harness/report/report_label.h"
+
+/* What a plot is drawn from. A row is an array: the number of its series (from 1), then the values of the columns. */
+typedef struct hr_plot_data {
+    json_t *rows;
+    json_t *titles; /* of the series, for the key */
+    json_t *vars;   /* settings that the script reads: numbers and texts */
+    char why[200];  /* why it is not drawn; "" when it is */
+    char more[200]; /* added to the caption, "" for nothing */
+    bool failed;    /* out of memory */
+} hr_plot_data;
+
+typedef struct hr_plot {
+    const char *name; /* of data/NAME.tsv, plots/NAME.gp, plots/NAME.svg */
+    const char *section, *title, *caption;
+    const char *const *columns; /* NULL-ended headings of the columns, after `series` and `title` */
+    void (*fill)(const hr_report *report, hr_plot_data *data);
+    const char *script; /* text of plots/SCRIPT.gp */
+} hr_plot;
+
+extern const hr_plot hr_plots[];
+extern const size_t hr_plots_count;
+extern const char hr_plot_style[]; /* text of plots/style.gp: what all plots share */
+
+/* Series that differ in one axis only: (x, y, lo, hi) of cells by `line` (report_series.c) and friends. */
+void hr_fill_bandwidth(const hr_report *report, hr_plot_data *data);
+void hr_fill_peaks(const hr_report *report, hr_plot_data *data);
+void hr_fill_roofline(const hr_report *report, hr_plot_data *data);
+void hr_fill_roofline_ops(const hr_report *report, hr_plot_data *data);
+void hr_fill_ttft(const hr_report *report, hr_plot_data *data);
+void hr_fill_tpot_batch(const hr_report *report, hr_plot_data *data);
+void hr_fill_tpot_depth(const hr_report *report, hr_plot_data *data);
+void hr_fill_mbu(const hr_report *report, hr_plot_data *data);
+void hr_fill_layouts(const hr_report *report, hr_plot_data *data);
+void hr_fill_request(const hr_report *report, hr_plot_data *data);
+void hr_fill_ops_prefill(const hr_report *report, hr_plot_data *data);
+void hr_fill_ops_decode(const hr_report *report, hr_plot_data *data);
+
+/* ---- for the functions that fill */
+
+size_t hr_plot_series(hr_plot_data *data, const char *title); /* a new one; its number */
+/* A row of numbers (NaN: unknown); texts follow by hr_plot_text. Borrowed; may be NULL after a failure. */
+json_t *hr_plot_row(hr_plot_data *data, size_t series, const double *values, size_t n);
+void hr_plot_text(hr_plot_data *data, json_t *row, const char *text);
+/* The settings of the script; lists grow by one call each. */
+void hr_plot_number(hr_plot_data *data, const char *name, double value);
+void hr_plot_word(hr_plot_data *data, const char *name, const char *text);
+void hr_plot_list_number(hr_plot_data *data, const char *name, double value);
+void hr_plot_list_word(hr_plot_data *data, const char *name, const char *text);
+void hr_plot_why(hr_plot_data *data, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The 95 % interval of the median, or min..max where it is undefined. NaN: unknown. */
+void hr_plot_interval(const json_t *cell, const char *dist, double *lo, double *hi);
+
+/* ---- writing */
+
+hr_status hr_plot_write_tsv(const hr_plot *plot, const hr_plot_data *data, FILE *stream);
+hr_status hr_plot_write_script(const hr_plot *plot, const hr_plot_data *data, FILE *stream);
+/* Runs gnuplot on plots/NAME.gp in that folder; *missing: there is no gnuplot. */
+hr_status hr_plot_draw(const hr_plot *plot, const char *folder, bool *missing);
+
+#endif
