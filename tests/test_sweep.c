@@ -211,7 +211,7 @@ static void timed_regions_allocate_nothing(void **state) {
 }
 
 static json_t *ask(hr_worker *worker, json_t *request) {
-    json_t *answer;
+    json_t *answer = NULL;
     if (hr_worker_send(worker, request) != HR_OK || hr_worker_receive(worker, 0, NULL, NULL, &answer) != HR_OK)
         fail_msg("%s", hr_error());
     return answer;
