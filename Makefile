@@ -52,7 +52,7 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test unit asan ubsan tsan fuzz-smoke format format-check tidy includes headers check-all install clean help \
-        deps deps-test deps-check FORCE
+        quality deps deps-test deps-check FORCE
 .DELETE_ON_ERROR:
 
 all: deps ## build the program (build/headroom), installing what the build lacks
@@ -122,6 +122,10 @@ ubsan: deps-test ## the tests under UndefinedBehaviorSanitizer alone
 tsan: deps-test ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory unit BUILD=build-tsan SAN=thread OPT=-O1
 
+quality: deps-test ## perplexity of each quantization on real weights, held to bounds (minutes)
+	@$(MAKE) --no-print-directory $(BUILD)/headroom
+	@tests/quality.sh $(BUILD)
+
 fuzz-smoke: ## every fuzz target for a short while from its seed corpus (FUZZ_SECONDS=20)
 	@.ci/deps.sh build fuzz
 	@$(MAKE) --no-print-directory fuzz-run BUILD=build-fuzz CC=clang SAN=address,undefined,fuzzer-no-link OPT=-O1
@@ -148,9 +152,9 @@ tidy: ## clang-tidy on all sources
 	@.ci/deps.sh build lint
 	@clang-tidy --quiet $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c -- $(filter-out -MMD -MP,$(CPPFLAGS)) -I$(BUILD) -std=c17 $(ISA_avx512)
 
-check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, fuzz-smoke
+check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, fuzz-smoke, quality
 	@$(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory format-check tidy asan ubsan tsan fuzz-smoke
+	@$(MAKE) --no-print-directory format-check tidy asan ubsan tsan fuzz-smoke quality
 	@echo "check-all: ok"
 
 install: all ## install the program under PREFIX (default /usr/local)
