@@ -88,7 +88,8 @@ $(BUILD)/flags: FORCE
 
 $(BUILD)/obj/%_avx2.o: CFLAGS += $(ISA_avx2)
 $(BUILD)/obj/%_avx512.o: CFLAGS += $(ISA_avx512)
-$(BUILD)/obj/kernels/%.o: CFLAGS += -O3
+# Kernels are compiled for speed, but not under sanitizers, where -O3 takes minutes a file.
+$(BUILD)/obj/kernels/%.o: CFLAGS += $(if $(SAN),,-O3)
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
