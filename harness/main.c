@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void print_commands(void) {
@@ -66,6 +67,8 @@ static int run(const hr_command *command, int argc, char **argv) {
         if (hr_json_write(stdout, config) != HR_OK) code = hr_report_failure();
         json_decref(config);
     } else {
+        const char *plant = getenv("HEADROOM_PLANT");
+        if (plant && *plant) fprintf(stderr, "headroom: HEADROOM_PLANT=%s slows ops down on purpose\n", plant);
         code = command->run(args);
     }
     hr_args_destroy(args);

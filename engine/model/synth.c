@@ -5,6 +5,8 @@
  * the stream ends near 1 at any depth. Norm weights are 1 within 10 %. */
 #include "engine/model/synth.h"
 
+#include "kernels/base/nearest.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,7 +94,11 @@ static const shape *shape_find(const char *s, size_t n) {
 }
 
 static hr_status unknown_shape(const char *spec) {
-    char list[256] = "";
+    char list[256] = "", word[64];
+    const char *name = spec + strlen("synth:");
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(name, ":"), name);
+    const char *near = hr_nearest(word, names);
+    if (near) HR_FAIL(HR_ERR_INPUT, "%s: unknown shape; nearest is synth:%s", spec, near);
     for (size_t i = 0, at = 0; names[i]; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", names[i]);
     HR_FAIL(HR_ERR_INPUT, "%s: unknown shape; known are: %s", spec, list);

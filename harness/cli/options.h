@@ -7,6 +7,7 @@
 #define HR_OPTIONS_H
 
 #include "engine/engine.h"
+#include "kernels/base/nearest.h"
 
 typedef enum hr_opt_kind {
     HR_OPT_FLAG,    /* no value */
@@ -66,9 +67,6 @@ size_t hr_args_n_positional(const hr_args *args);
 const char *hr_args_positional(const hr_args *args, size_t i);
 /* {"name": value as given} of everything given: for --print-config and the store's record of a run. New reference. */
 json_t *hr_args_json(const hr_args *args);
-
-/* The candidate closest to word (edit distance), or NULL when none is near. */
-const char *hr_nearest(const char *word, const char *const *candidates);
 
 /* All subcommands, NULL-ended, in the order of `headroom help`. Each cmd_*.c defines one row. */
 extern const hr_command *const hr_commands[];

@@ -90,15 +90,18 @@ static hr_status unique_id(hr_store *store, const char *sql, const char *what, c
     return status;
 }
 
+/* `last` counts runs that measure cells: a run of `roof` never holds one. */
+#define MEASURES_CELLS " command IS NOT 'roof' "
+
 hr_status hr_store_resolve_run(hr_store *store, const char *text, char **run_id) {
     sqlite3_int64 back;
     if (text[0] == 0)
         HR_FAIL(HR_ERR_INPUT, "a run is `last`, `last~1` or the first digits of its id, not an empty word");
     if (parse_last(text, &back)) {
         bool found = false;
-        HR_TRY(
-            take_back(store, "SELECT run_id FROM run ORDER BY seq DESC LIMIT 1 OFFSET ?", back, &found, run_id, NULL));
-        return found ? HR_OK : too_far(store, text, "run", "SELECT count(*) FROM run");
+        HR_TRY(take_back(store, "SELECT run_id FROM run WHERE" MEASURES_CELLS "ORDER BY seq DESC LIMIT 1 OFFSET ?",
+                         back, &found, run_id, NULL));
+        return found ? HR_OK : too_far(store, text, "run", "SELECT count(*) FROM run WHERE" MEASURES_CELLS);
     }
     return unique_id(store,
                      "SELECT run_id FROM run WHERE substr(run_id, 1, length(?1)) = ?1 ORDER BY run_id <> ?1, seq DESC "
