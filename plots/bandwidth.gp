@@ -4,7 +4,9 @@ set xlabel 'working set of a thread'
 set ylabel 'read bandwidth (GB/s)'
 set xtics ('16 KiB' 2.**14, '64 KiB' 2.**16, '256 KiB' 2.**18, '1 MiB' 2.**20, '4 MiB' 2.**22, '16 MiB' 2.**24, '64 MiB' 2.**26, '256 MiB' 2.**28, '1 GiB' 2.**30)
 stats data using 4 nooutput
-set yrange [0:STATS_max * 1.15]
+set logscale y 10
+set yrange [STATS_min / 1.4:STATS_max * 1.6]
+set ytics (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 set key outside top right vertical Left reverse samplen 3 width -1
 array cache[3] = [l1_bytes, l2_bytes, llc_bytes / (cores > 0 ? cores : 1)]
 array cache_name[3] = ['L1', 'L2', 'last-level share']

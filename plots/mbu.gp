@@ -1,5 +1,4 @@
 # MBU of decode, one bar per model and quantization.
-set terminal svg size 900,420
 set ylabel 'MBU (% of read bandwidth)'
 stats data using 4 nooutput
 set yrange [0:(STATS_max > 90 ? STATS_max * 1.15 : STATS_max * 1.15 + 5)]
@@ -10,5 +9,5 @@ set grid noxtics
 set arrow 1 from graph 0, first 100 to graph 1, first 100 nohead dt 2 lc rgb '#777777' back
 set key outside top right vertical Left reverse samplen 2
 plot for [i = 1:n_title] data using ($1 == i ? $3 : NaN):4:(0.62) with boxes fs solid (0.9 - 0.3 * ((i - 1) % 3)) lc rgb colour(i + 1) title title[i], \
-     data using 3:4:5:6 with yerrorbars pt -1 lc rgb '#000000' lw 1.3 notitle, \
+     data using 3:5:(0):($6 - $5) with vectors arrowstyle 1 notitle, \
      data using 3:($6 == $6 ? $6 : $4):(sprintf('%.0f %%', $4)) with labels offset 0, 0.7 font ',12' notitle

@@ -1,5 +1,4 @@
 # Share of a request's time until the first token and after it, by input length.
-set terminal svg size 900,440
 set xlabel 'input length (tokens)' offset 0, -1.2
 set bmargin 5.5
 set ylabel 'share of the median end-to-end time (%)'
@@ -10,6 +9,7 @@ do for [i = 1:n_at] { set xtics add (labels[i] at[i]) }
 set grid noxtics
 do for [i = 1:n_title] { set label i title[i] at first centre[i], graph 0 offset 0, -1.9 center font ',11' textcolor rgb '#444444' }
 set key outside top right vertical Left reverse samplen 2
-plot data using 3:(100):(0.7) with boxes fs pattern 4 lc rgb '#0072b2' title 'decode', \
+plot data using 3:(100):(0.7) with boxes fs solid 1 lc rgb '#a9d1ee' title 'decode', \
      data using 3:4:(0.7) with boxes fs solid 1 lc rgb '#d55e00' title 'to first token', \
-     data using 3:($4 > 12 ? $4 / 2 : NaN):(sprintf('%.0f', $4)) with labels textcolor rgb '#ffffff' font ',12' notitle
+     data using 3:($4 > 12 ? $4 / 2 : NaN):(sprintf('%.0f %%', $4)) with labels textcolor rgb '#ffffff' font ',12' notitle, \
+     data using 3:($4 > 12 ? NaN : $4 + 4):(sprintf('%.0f %%', $4)) with labels textcolor rgb '#1b1b1b' font ',12' notitle

@@ -86,6 +86,17 @@ static size_t named_series(hr_plot_data *data, const char *title) {
 
 enum { ROOFLINE_MOST = 10 }; /* series that a key can hold */
 
+/* Number of the weights in data->vars.weights, which they join when new; from 1. */
+static size_t weights_index(hr_plot_data *data, const char *name) {
+    size_t i;
+    json_t *known;
+    json_array_foreach(json_object_get(data->vars, "weights"), i,
+                       known) if (!strcmp(json_string_value(known), name)) return i +
+        1;
+    hr_plot_list_word(data, "weights", name);
+    return i + 1;
+}
+
 /* brief: the model is not told apart, so that many models fit the key. */
 static void put_cells(const hr_report *r, const char *phase, bool brief, hr_plot_data *data) {
     size_t i;
@@ -93,13 +104,14 @@ static void put_cells(const hr_report *r, const char *phase, bool brief, hr_plot
     json_array_foreach(r->cells, i, cell) {
         hr_report_point p;
         if (!hr_report_point_of(cell, phase, &p) || p.bytes <= 0 || p.flops <= 0) continue;
-        char title[HR_LABEL_BYTES];
-        if (brief)
-            snprintf(title, sizeof title, "%s, %.20s", phase, hr_word(cell, "quant"));
-        else
-            snprintf(title, sizeof title, "%s, %s", phase, hr_text_weights(cell));
-        json_t *row = hr_plot_row(data, named_series(data, title),
-                                  (double[]){p.flops / p.bytes, p.flops / (p.ms * 1e6), p.roof_fraction, p.ms}, 4);
+        char title[HR_LABEL_BYTES + 20];
+        const char *weights = brief ? hr_axis_text(cell, hr_axis_of("quant")) : hr_text_weights(cell);
+        snprintf(title, sizeof title, "%s, %s", phase, weights);
+        const size_t before = json_array_size(data->titles);
+        const size_t series = named_series(data, title);
+        if (series > before) hr_plot_list_number(data, "mark", (double)weights_index(data, weights));
+        json_t *row =
+            hr_plot_row(data, series, (double[]){p.flops / p.bytes, p.flops / (p.ms * 1e6), p.roof_fraction, p.ms}, 4);
         hr_plot_text(data, row, p.bound);
         hr_plot_text(data, row, hr_word(cell, "test"));
         hr_plot_text(data, row, hr_word(cell, "cell_id"));
@@ -109,7 +121,7 @@ static void put_cells(const hr_report *r, const char *phase, bool brief, hr_plot
 void hr_fill_roofline(const hr_report *r, hr_plot_data *data) {
     if (!roofs_known(r, data)) return;
     for (int brief = 0; brief < 2; brief++) {
-        json_array_clear(data->rows), json_array_clear(data->titles);
+        json_array_clear(data->rows), json_array_clear(data->titles), json_object_clear(data->vars);
         put_cells(r, "prefill", brief, data);
         const size_t n_prefill = json_array_size(data->titles);
         put_cells(r, "decode", brief, data);
@@ -128,9 +140,10 @@ static void put_op_points(const json_t *cell, const char *phase, hr_plot_data *d
         if (strcmp(hr_word(op, "phase"), phase) || !(bytes > 0) || !(flops > 0) || !(ms > 0)) continue;
         char title[HR_LABEL_BYTES];
         snprintf(title, sizeof title, "%s %.24s", phase, hr_word(op, "op"));
-        size_t class_number = 0;
-        while (class_number < HR_OP_COUNT && strcmp(hr_op_names[class_number], hr_word(op, "op"))) class_number++;
-        hr_plot_list_number(data, "op_class", (double)class_number);
+        static const char *const classes[] = {"qkv", "attention", "out", "gate_up", "down", "head", "route", "experts"};
+        size_t mark = 0;
+        while (mark < sizeof classes / sizeof *classes - 1 && strcmp(classes[mark], hr_word(op, "op"))) mark++;
+        hr_plot_list_number(data, "mark", (double)mark + 1);
         json_t *row = hr_plot_row(
             data, hr_plot_series(data, title),
             (double[]){flops / bytes, flops / (ms * 1e6), hr_num(op, "roof_ms") / ms, ms, hr_num(op, "share")}, 5);

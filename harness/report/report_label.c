@@ -42,6 +42,15 @@ const char *hr_text_num(double v) {
     return text;
 }
 
+const char *hr_text_count(double v) {
+    char *text = next();
+    if (isfinite(v))
+        grouped(v, text);
+    else
+        snprintf(text, HR_LABEL_BYTES, "–");
+    return text;
+}
+
 const char *hr_text_pct(double ratio) {
     char *text = next();
     const double p = ratio * 100;
@@ -144,6 +153,12 @@ const char *hr_axis_name(size_t i) {
     return axes[i].key;
 }
 
+size_t hr_axis_of(const char *name) {
+    size_t i = 0;
+    while (i < hr_axes_count() - 1 && strcmp(axes[i].key, name)) i++;
+    return i;
+}
+
 const char *hr_axis_text(const json_t *cell, size_t i) {
     const axis *a = &axes[i];
     if (i == 0) return hr_text_model(cell);
@@ -153,6 +168,9 @@ const char *hr_axis_text(const json_t *cell, size_t i) {
     if (isfinite(hr_num(cell, "isl")) && (!strcmp(a->key, "n_prompt") || !strcmp(a->key, "n_gen"))) return text;
     if (!strcmp(a->key, "flash_attn"))
         snprintf(text, HR_LABEL_BYTES, "%s", json_is_false(v) ? "fa0" : json_is_true(v) ? "fa1" : "");
+    else if (json_is_number(v) && json_number_value(v) == 1 &&
+             (!strcmp(a->key, "n_seqs") || !strcmp(a->key, "n_threads")))
+        snprintf(text, HR_LABEL_BYTES, strcmp(a->key, "n_seqs") ? "1 thread" : "1 seq");
     else if (json_is_number(v) && strstr(a->format, "%.0f") && !(a->usual && json_number_value(v) == 0))
         snprintf(text, HR_LABEL_BYTES, a->format, json_number_value(v));
     else if (json_is_string(v) && *json_string_value(v) && strstr(a->format, "%s")) {

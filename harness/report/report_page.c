@@ -80,14 +80,14 @@ static void ceilings(hr_doc *doc, const hr_report *r) {
         snprintf(what, sizeof what, "read %.20s (%s a thread)", hr_word(row, "level"),
                  hr_text_size(hr_num(row, "bytes_per_thread")));
         interval_text(row, interval, sizeof interval);
-        ceiling(doc, what, hr_text_num(hr_num(row, "threads")), hr_text_num(hr_num(row, "median")), "GB/s", interval,
+        ceiling(doc, what, hr_text_count(hr_num(row, "threads")), hr_text_num(hr_num(row, "median")), "GB/s", interval,
                 "");
     }
     json_array_foreach(json_object_get(r->roof, "gflop_s"), i, row) {
         const char *unit = hr_word(row, "unit");
         snprintf(what, sizeof what, "compute %.20s", unit);
         interval_text(row, interval, sizeof interval);
-        ceiling(doc, what, hr_text_num(hr_num(row, "threads")), hr_text_num(hr_num(row, "median")), ops_unit(unit),
+        ceiling(doc, what, hr_text_count(hr_num(row, "threads")), hr_text_num(hr_num(row, "median")), ops_unit(unit),
                 interval, "");
     }
     if (isfinite(r->read_gb_s))
@@ -138,7 +138,7 @@ static void op_table(hr_doc *doc, const json_t *cell, const char *phase) {
         if (strcmp(hr_word(op, "phase"), phase)) continue;
         const double ms = hr_num(op, "ms");
         hr_doc_cell(doc, "%.24s", hr_word(op, "op"));
-        hr_doc_cell(doc, "%.0f", hr_num(op, "calls"));
+        hr_doc_cell(doc, "%s", hr_text_count(hr_num(op, "calls")));
         hr_doc_cell(doc, "%s", hr_text_num(ms));
         hr_doc_cell(doc, "%s", hr_text_pct(hr_num(op, "share")));
         hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "roof_ms")));
@@ -229,8 +229,8 @@ static void cells(hr_doc *doc, const hr_report *r) {
             hr_doc_cell(doc, "%.20s:%.0f %.8s", hr_word(cell, "kv_layout"), page, hr_word(cell, "type_k"));
         else
             hr_doc_cell(doc, "%.20s %.8s", hr_word(cell, "kv_layout"), hr_word(cell, "type_k"));
-        optional(doc, seqs, hr_text_num(seqs));
-        hr_doc_cell(doc, "%.0f", hr_num(cell, "n_threads"));
+        optional(doc, seqs, hr_text_count(seqs));
+        optional(doc, hr_num(cell, "n_threads"), hr_text_count(hr_num(cell, "n_threads")));
         hr_doc_cell(doc, "%zu", json_array_size(json_object_get(cell, "samples_ns")));
         dist_cell(doc, cell, isfinite(hr_num(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms");
         dist_cell(doc, cell, "tpot_excl_first_ms");

@@ -56,42 +56,42 @@ const hr_plot hr_plots[] = {
     {"bandwidth", "machine", "Read bandwidth by working set",
      "All threads read their own block; each point is the best of several access patterns. Vertical lines: cache sizes "
      "a thread; the last-level cache is the measured knee.",
-     bandwidth_columns, hr_fill_bandwidth, hr_plot_script_bandwidth},
+     bandwidth_columns, hr_fill_bandwidth, hr_plot_script_bandwidth, 440},
     {"peaks", "machine", "Peak arithmetic rate by unit",
      "Inline assembly with enough accumulators; a multiply and an add count as two operations.", peaks_columns,
-     hr_fill_peaks, hr_plot_script_peaks},
+     hr_fill_peaks, hr_plot_script_peaks, 360},
     {"roofline", "roofline", "Roofline: every cell",
      "A point on a roof cannot be faster on this machine at that intensity. Slope: read bandwidth; plateaus: peak of "
-     "each unit; a ridge is where they meet.",
-     cell_points, hr_fill_roofline, hr_plot_script_roofline},
+     "each unit; the numbers at the corners are the ridge points in flop / byte. Filled: prefill; hollow: decode.",
+     cell_points, hr_fill_roofline, hr_plot_script_roofline, 560},
     {"roofline_ops", "roofline", "Roofline: op classes",
      "Op classes that both move bytes and compute; embed, norm, rope, kv_append and sample have no flops to count and "
      "stand in the table of op classes.",
-     op_points, hr_fill_roofline_ops, hr_plot_script_roofline},
+     op_points, hr_fill_roofline_ops, hr_plot_script_roofline, 560},
     {"ttft", "latency", "Time to first token against input length", INTERVALS, ttft_columns, hr_fill_ttft,
-     hr_plot_script_lines},
+     hr_plot_script_lines, 460},
     {"tpot_batch", "latency", "Time per output token against batch size",
      "Sequences decoded together; the time is that of one step, which gives each sequence one token. " INTERVALS,
-     batch_columns, hr_fill_tpot_batch, hr_plot_script_lines},
+     batch_columns, hr_fill_tpot_batch, hr_plot_script_lines, 460},
     {"tpot_depth", "latency", "Time per output token against context depth", INTERVALS, depth_columns,
-     hr_fill_tpot_depth, hr_plot_script_lines},
+     hr_fill_tpot_depth, hr_plot_script_lines, 460},
     {"mbu", "latency", "Memory bandwidth utilisation of decode by quantization",
      "Bytes of weights and KV of a step over its median time, as a share of the read bandwidth measured beside the "
      "cell. "
      "One sequence at the smallest depth. " INTERVALS,
-     mbu_columns, hr_fill_mbu, hr_plot_script_mbu},
+     mbu_columns, hr_fill_mbu, hr_plot_script_mbu, 400},
     {"layouts", "latency", "KV layouts side by side",
      "Layouts of one line differ in nothing else. The axis does not begin at zero. " INTERVALS, layout_columns,
-     hr_fill_layouts, hr_plot_script_layouts},
+     hr_fill_layouts, hr_plot_script_layouts, 420},
     {"request", "latency", "Prefill and decode share of a request by input length",
      "Time to first token (queueing and prefill) and the rest of the median end-to-end time.", request_columns,
-     hr_fill_request, hr_plot_script_request},
+     hr_fill_request, hr_plot_script_request, 440},
     {"ops_prefill", "ops", "Time by op class: prefill",
      "Of the recorded repetitions. Solid: the least time that the ceilings allow; hatched: what is above it.",
-     ops_columns, hr_fill_ops_prefill, hr_plot_script_ops},
+     ops_columns, hr_fill_ops_prefill, hr_plot_script_ops, 420},
     {"ops_decode", "ops", "Time by op class: one decode step",
      "Of the recorded repetitions. Solid: the least time that the ceilings allow; hatched: what is above it.",
-     ops_columns, hr_fill_ops_decode, hr_plot_script_ops},
+     ops_columns, hr_fill_ops_decode, hr_plot_script_ops, 420},
 };
 const size_t hr_plots_count = sizeof hr_plots / sizeof *hr_plots;
 
@@ -217,7 +217,7 @@ static void list(FILE *f, const char *name, const json_t *values) {
 hr_status hr_plot_write_script(const hr_plot *plot, const hr_plot_data *data, FILE *f) {
     fprintf(f, "# Run in this folder: gnuplot %s.gp reads ../data/%s.tsv and writes %s.svg\n", plot->name, plot->name,
             plot->name);
-    fprintf(f, "name = '%s'\nx_name = '%s'\ny_name = '%s'\n", plot->name, plot->columns[0], plot->columns[1]);
+    fprintf(f, "name = '%s'\nheight = %d\n", plot->name, plot->height);
     list(f, "title", data->titles);
     const char *name;
     json_t *value;

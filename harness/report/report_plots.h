@@ -20,6 +20,7 @@ typedef struct hr_plot {
     const char *const *columns; /* NULL-ended headings of the columns, after `series` and `title` */
     void (*fill)(const hr_report *report, hr_plot_data *data);
     const char *script; /* text of plots/SCRIPT.gp */
+    int height;         /* of the picture; it is 900 wide */
 } hr_plot;
 
 extern const hr_plot hr_plots[];

@@ -44,6 +44,8 @@ static int by_key_then_x(const void *a, const void *b) {
 
 typedef struct group {
     size_t first, n, order;
+    size_t family; /* order of the first group of the same weights */
+    double seqs, depth;
 } group;
 
 /* Most points first, so that what is left out is the least. */
@@ -51,9 +53,30 @@ static int by_size_then_order(const void *a, const void *b) {
     const group *g = a, *h = b;
     return g->n != h->n ? (g->n < h->n) - (g->n > h->n) : (g->order > h->order) - (g->order < h->order);
 }
-static int by_order(const void *a, const void *b) {
+/* Families of the same weights together, in it by batch size and depth. */
+static int by_family(const void *a, const void *b) {
     const group *g = a, *h = b;
+    if (g->family != h->family) return g->family < h->family ? -1 : 1;
+    if (g->seqs != h->seqs) return g->seqs < h->seqs ? -1 : 1;
+    if (g->depth != h->depth) return g->depth < h->depth ? -1 : 1;
     return (g->order > h->order) - (g->order < h->order);
+}
+
+static double or_zero(double v) {
+    return isfinite(v) ? v : 0;
+}
+
+static void sort_by_family(const point *points, group *groups, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const json_t *cell = points[groups[i].first].cell;
+        groups[i].family = groups[i].order;
+        groups[i].seqs = or_zero(hr_num(cell, "n_seqs")), groups[i].depth = or_zero(hr_num(cell, "n_depth"));
+        for (size_t k = 0; k < n; k++)
+            if (!strcmp(hr_text_weights(points[groups[k].first].cell), hr_text_weights(cell)) &&
+                groups[k].order < groups[i].family)
+                groups[i].family = groups[k].order;
+    }
+    qsort(groups, n, sizeof *groups, by_family);
 }
 
 static size_t collect(const hr_report *r, const line_plot *plot, point *points) {
@@ -89,9 +112,14 @@ static void title_of(const point *points, const group *groups, size_t n_groups, 
     size_t n = (size_t)snprintf(out, size, "%s", hr_text_model(cell));
     for (size_t i = 1; i < hr_axes_count() && n < size; i++) {
         if (named(without, hr_axis_name(i))) continue;
-        bool differs = !strcmp(hr_axis_name(i), "quant");
-        for (size_t k = 0; k < n_groups; k++)
-            differs |= strcmp(hr_axis_text(points[groups[k].first].cell, i), hr_axis_text(cell, i)) != 0;
+        const bool quant = !strcmp(hr_axis_name(i), "quant"), act = !strcmp(hr_axis_name(i), "act");
+        bool differs = quant;
+        for (size_t k = 0; k < n_groups; k++) {
+            const json_t *other = points[groups[k].first].cell;
+            if (act && strcmp(hr_word(other, "quant"), hr_word(cell, "quant")))
+                continue; /* it follows from the quant */
+            differs |= strcmp(hr_axis_text(other, i), hr_axis_text(cell, i)) != 0;
+        }
         const char *text = hr_axis_text(cell, i);
         if (differs && *text) n += (size_t)snprintf(out + n, size - n, "%s%s", i == 1 ? " " : ", ", text);
     }
@@ -144,7 +172,7 @@ static void fill_lines(const hr_report *r, const line_plot *plot, hr_plot_data *
                      "%zu lines with fewer points are left out (all cells: data/cells.tsv).", n_groups - LINES_MOST);
             n_groups = LINES_MOST;
         }
-        qsort(groups, n_groups, sizeof *groups, by_order);
+        sort_by_family(points, groups, n_groups);
         if (n_groups) put_lines(plot, points, groups, n_groups, data);
     }
     hr_free(points), hr_free(groups);
@@ -252,7 +280,7 @@ void hr_fill_layouts(const hr_report *r, hr_plot_data *data) {
     if (!n_groups) hr_plot_why(data, "no two cells differ in the layout alone");
     qsort(groups, n_groups, sizeof *groups, by_size_then_order);
     if (n_groups > GROUPS_MOST) n_groups = GROUPS_MOST;
-    qsort(groups, n_groups, sizeof *groups, by_order);
+    sort_by_family(points, groups, n_groups);
     put_layouts(points, groups, n_groups, without, data);
     hr_free(points), hr_free(groups);
 }
