@@ -109,7 +109,7 @@ static void put_cells(const hr_report *r, const char *phase, bool brief, hr_plot
         snprintf(title, sizeof title, "%s, %s", phase, weights);
         const size_t before = json_array_size(data->titles);
         const size_t series = named_series(data, title);
-        if (series > before) hr_plot_list_number(data, "mark", (double)weights_index(data, weights));
+        if (series > before) hr_plot_list_count(data, "mark", weights_index(data, weights));
         json_t *row =
             hr_plot_row(data, series, (double[]){p.flops / p.bytes, p.flops / (p.ms * 1e6), p.roof_fraction, p.ms}, 4);
         hr_plot_text(data, row, p.bound);
@@ -125,7 +125,7 @@ void hr_fill_roofline(const hr_report *r, hr_plot_data *data) {
         put_cells(r, "prefill", brief, data);
         const size_t n_prefill = json_array_size(data->titles);
         put_cells(r, "decode", brief, data);
-        hr_plot_number(data, "n_prefill", (double)n_prefill);
+        hr_plot_count(data, "n_prefill", n_prefill);
         if (json_array_size(data->titles) <= ROOFLINE_MOST) break;
     }
     put_roofs(r, data);
@@ -143,7 +143,7 @@ static void put_op_points(const json_t *cell, const char *phase, hr_plot_data *d
         static const char *const classes[] = {"qkv", "attention", "out", "gate_up", "down", "head", "route", "experts"};
         size_t mark = 0;
         while (mark < sizeof classes / sizeof *classes - 1 && strcmp(classes[mark], hr_word(op, "op"))) mark++;
-        hr_plot_list_number(data, "mark", (double)mark + 1);
+        hr_plot_list_count(data, "mark", mark + 1);
         json_t *row = hr_plot_row(
             data, hr_plot_series(data, title),
             (double[]){flops / bytes, flops / (ms * 1e6), hr_num(op, "roof_ms") / ms, ms, hr_num(op, "share")}, 5);
@@ -158,7 +158,7 @@ void hr_fill_roofline_ops(const hr_report *r, hr_plot_data *data) {
     if (!roofs_known(r, data)) return;
     if (hr_report_pairs(r, &pair, 1)) {
         if (pair.prefill) put_op_points(pair.prefill, "prefill", data);
-        hr_plot_number(data, "n_prefill", (double)json_array_size(data->titles));
+        hr_plot_count(data, "n_prefill", json_array_size(data->titles));
         if (pair.decode) put_op_points(pair.decode, "decode", data);
         snprintf(data->more, sizeof data->more, "Prefill of %.80s; decode of %.80s.",
                  pair.prefill ? hr_text_title(pair.prefill) : "no cell",

@@ -22,8 +22,8 @@ static void facts(hr_doc *doc, const hr_report *r) {
     fact(doc, "class", hr_word(m, "machine_class"));
     fact(doc, "CPU", hr_word(m, "cpu"));
     if (hr_num(m, "cores") > 0) {
-        snprintf(text, sizeof text, "%.0f cores, %.0f hardware threads, %.0f NUMA nodes", hr_num(m, "cores"),
-                 hr_num(m, "threads"), hr_num(m, "numa_nodes"));
+        snprintf(text, sizeof text, "%s cores, %s hardware threads, %s NUMA nodes", hr_text_count(hr_num(m, "cores")),
+                 hr_text_count(hr_num(m, "threads")), hr_text_count(hr_num(m, "numa_nodes")));
         fact(doc, "usable", text);
     }
     if (hr_num(m, "memory_bytes") > 0) fact(doc, "memory", hr_text_size(hr_num(m, "memory_bytes")));

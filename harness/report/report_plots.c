@@ -127,6 +127,10 @@ void hr_plot_number(hr_plot_data *data, const char *name, double value) {
     if (json_object_set_new(data->vars, name, number(value)) != 0) data->failed = true;
 }
 
+void hr_plot_count(hr_plot_data *data, const char *name, size_t value) {
+    if (json_object_set_new(data->vars, name, json_integer((json_int_t)value)) != 0) data->failed = true;
+}
+
 static void list_append(hr_plot_data *data, const char *name, json_t *item) {
     json_t *list = json_object_get(data->vars, name);
     if (!list) {
@@ -137,6 +141,9 @@ static void list_append(hr_plot_data *data, const char *name, json_t *item) {
 }
 void hr_plot_list_number(hr_plot_data *data, const char *name, double value) {
     list_append(data, name, number(value));
+}
+void hr_plot_list_count(hr_plot_data *data, const char *name, size_t value) {
+    list_append(data, name, json_integer((json_int_t)value));
 }
 void hr_plot_list_word(hr_plot_data *data, const char *name, const char *text) {
     list_append(data, name, json_string(text));
@@ -198,8 +205,11 @@ static void quoted(FILE *f, const char *text) {
 static void setting(FILE *f, const json_t *value) {
     if (json_is_string(value))
         quoted(f, json_string_value(value));
-    else
+    else {
         field(f, value);
+        const double v = json_real_value(value);
+        if (json_is_real(value) && v == floor(v) && fabs(v) < 1e15) fputc('.', f); /* else gnuplot divides integers */
+    }
 }
 
 static void list(FILE *f, const char *name, const json_t *values) {

@@ -49,6 +49,8 @@ json_t *hr_plot_row(hr_plot_data *data, size_t series, const double *values, siz
 void hr_plot_text(hr_plot_data *data, json_t *row, const char *text);
 /* The settings of the script; lists grow by one call each. */
 void hr_plot_number(hr_plot_data *data, const char *name, double value);
+void hr_plot_count(hr_plot_data *data, const char *name, size_t value); /* for gnuplot 3 / 2 is 1, 3. / 2 is 1.5 */
+void hr_plot_list_count(hr_plot_data *data, const char *name, size_t value);
 void hr_plot_word(hr_plot_data *data, const char *name, const char *text);
 void hr_plot_list_number(hr_plot_data *data, const char *name, double value);
 void hr_plot_list_word(hr_plot_data *data, const char *name, const char *text);

@@ -152,8 +152,8 @@ static void put_lines(const line_plot *plot, const point *points, const group *g
             y_min = fmin(y_min, y), y_max = fmax(y_max, y);
         }
     }
-    hr_plot_number(data, "log_x", x_min > 0 && x_max / x_min >= 8);
-    hr_plot_number(data, "log_y", y_min > 0 && y_max / y_min >= 10);
+    hr_plot_count(data, "log_x", x_min > 0 && x_max / x_min >= 8);
+    hr_plot_count(data, "log_y", y_min > 0 && y_max / y_min >= 10);
 }
 
 static void fill_lines(const hr_report *r, const line_plot *plot, hr_plot_data *data) {
