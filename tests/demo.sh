@@ -17,15 +17,15 @@ memory_gib=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
 echo "== the ceilings of this machine" >&2
 "$headroom" roof --quick --db "$db" -o md
 small="-m synth:smollm2-135m"
-sweep "whole requests, by input length" $small --quant bf16,int8 --isl 128,512,1024 --osl 32
-sweep "decode, by batch size" $small --quant bf16,int8 -p 0 -n 16 --seqs 1,2,4,8,16
+sweep "whole requests, by input length" $small --quant bf16 --isl 128,256,512,1024 --osl 32
+sweep "decode, by batch size" $small --quant bf16,int8 -p 0 -n 16 --seqs 1,4,16
 sweep "decode, by depth of the context" $small --quant bf16 -p 0 -n 16 -d 512,1024,2048
 sweep "KV layouts side by side" $small --quant bf16 -p 0 -n 16 -d 1024 --kv-layout token,block,paged,zorder
 if [ "$memory_gib" -ge 6 ]; then
-  sweep "the 1B shape, by quantization" -m synth:llama-3.2-1b --quant bf16,int8,int4 -p 256 -n 8
+  sweep "the 1B shape, by quantization" -m synth:llama-3.2-1b --quant bf16,int8,int4 -p 128 -n 8
 else
   echo "(the 1B shape needs 6 GiB of memory, $memory_gib are free: a smaller one instead)" >&2
-  sweep "quantization" $small --quant bf16,int8,int4 -p 256 -n 16
+  sweep "quantization" $small --quant bf16,int8,int4 -p 128 -n 16
 fi
 "$headroom" report --db "$db" --out "$out/report" >/dev/null
 echo

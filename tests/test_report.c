@@ -359,6 +359,22 @@ static void newest_measurement_counts(void **state) {
     show_gnuplot();
 }
 
+static void largest_model_leads(void **state) {
+    (void)state;
+    json_t *cells[] = {request("a1", 64, 125), request("a2", 64, 125), request("a3", 64, 125)};
+    json_object_set_new(cells[1], "model_filename", json_string("large"));
+    json_object_set_new(cells[1], "model_n_params", json_integer(2000));
+    json_object_set_new(cells[2], "quant", json_string("int8"));
+    fill_run(cells, 3);
+    hide_gnuplot();
+    ok(report());
+    show_gnuplot();
+    holds(file("report.md"), "Decode of large bf16 runs at");
+    holds(file("data/ops_decode.tsv"), "large bf16, isl64 osl32");
+    assert_string_equal(field("data/mbu.tsv", 1, 1), "large");
+    assert_string_equal(field("data/mbu.tsv", 3, 6), "int8");
+}
+
 static void no_gnuplot_is_a_note(void **state) {
     (void)state;
     fill_usual();
@@ -496,11 +512,14 @@ static void commands_are_as_typed(void **state) {
 int main(void) {
 #define R(f) cmocka_unit_test_setup_teardown(f, setup_report, teardown_report)
     const struct CMUnitTest tests[] = {
-        R(every_plot_is_drawn_or_named), R(page_needs_nothing_from_outside), R(data_are_the_cells),
-        R(names_cannot_break_out),       R(nulls_are_not_figures),           R(one_cell_is_enough),
-        R(nothing_to_report_is_said),    R(simulated_cells_are_refused),     R(newest_measurement_counts),
-        R(no_gnuplot_is_a_note),         R(report_is_whole_or_absent),       R(bad_folders_are_named),
-        R(command_prints_paths),         R(commands_are_as_typed),
+        R(every_plot_is_drawn_or_named), R(page_needs_nothing_from_outside),
+        R(data_are_the_cells),           R(names_cannot_break_out),
+        R(nulls_are_not_figures),        R(one_cell_is_enough),
+        R(nothing_to_report_is_said),    R(simulated_cells_are_refused),
+        R(newest_measurement_counts),    R(largest_model_leads),
+        R(no_gnuplot_is_a_note),         R(report_is_whole_or_absent),
+        R(bad_folders_are_named),        R(command_prints_paths),
+        R(commands_are_as_typed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,27 +198,32 @@ static bool same_weights(const json_t *a, const json_t *b) {
            !strcmp(hr_word(a, "quant"), hr_word(b, "quant")) && !strcmp(hr_word(a, "act"), hr_word(b, "act"));
 }
 
+static double size_of(const hr_report_pair *pair) {
+    return or_zero(hr_num(pair->decode ? pair->decode : pair->prefill, "model_n_params"));
+}
+
 size_t hr_report_pairs(const hr_report *r, hr_report_pair *pairs, size_t most) {
+    enum { CONSIDERED = 64 };
+    hr_report_pair all[CONSIDERED];
     size_t n = 0, i;
     json_t *cell;
     json_array_foreach(r->cells, i, cell) {
         const double d = rank_decode(cell), p = rank_prefill(cell);
         if (d < 0 && p < 0) continue;
         size_t k = 0;
-        while (k < n && !same_weights(pairs[k].decode ? pairs[k].decode : pairs[k].prefill, cell)) k++;
-        if (k == n && n == most) continue;
-        if (k == n) pairs[n++] = (hr_report_pair){NULL, NULL};
-        if (d >= 0 && (!pairs[k].decode || d > rank_decode(pairs[k].decode))) pairs[k].decode = cell;
-        if (p >= 0 && (!pairs[k].prefill || p > rank_prefill(pairs[k].prefill))) pairs[k].prefill = cell;
+        while (k < n && !same_weights(all[k].decode ? all[k].decode : all[k].prefill, cell)) k++;
+        if (k == n && n == CONSIDERED) continue;
+        if (k == n) all[n++] = (hr_report_pair){NULL, NULL};
+        if (d >= 0 && (!all[k].decode || d > rank_decode(all[k].decode))) all[k].decode = cell;
+        if (p >= 0 && (!all[k].prefill || p > rank_prefill(all[k].prefill))) all[k].prefill = cell;
     }
     /* insertion sort: stable, and there are few */
     for (size_t a = 1; a < n; a++)
-        for (size_t b = a; b > 0; b--) {
-            const json_t *x = pairs[b - 1].decode ? pairs[b - 1].decode : pairs[b - 1].prefill;
-            const json_t *y = pairs[b].decode ? pairs[b].decode : pairs[b].prefill;
-            if (or_zero(hr_num(x, "model_n_params")) >= or_zero(hr_num(y, "model_n_params"))) break;
-            const hr_report_pair swap = pairs[b];
-            pairs[b] = pairs[b - 1], pairs[b - 1] = swap;
+        for (size_t b = a; b > 0 && size_of(&all[b - 1]) < size_of(&all[b]); b--) {
+            const hr_report_pair swap = all[b];
+            all[b] = all[b - 1], all[b - 1] = swap;
         }
+    if (n > most) n = most;
+    memcpy(pairs, all, n * sizeof *pairs);
     return n;
 }
