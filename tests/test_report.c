@@ -292,6 +292,31 @@ static void names_cannot_break_out(void **state) {
     assert_int_equal(lines, 3); /* heading and two cells: no line end of a name ends a row */
 }
 
+static void long_names_are_cut_between_characters(void **state) {
+    (void)state;
+    char name[400] = "";
+    for (int i = 0; i < 90; i++) strcat(name, i % 2 ? "\u20ac" : "\U0001F600"); /* 3 and 4 bytes */
+    json_t *cells[] = {request("a1", 64, 125), request("a2", 128, 125), request("a3", 64, 125)};
+    for (size_t i = 0; i < 3; i++) {
+        json_object_set_new(cells[i], "model_filename", json_string(name + (i == 2 ? 4 : 0)));
+        json_object_set_new(cells[i], "quant", json_string(name));
+        json_object_set_new(cells[i], "act", json_string(name));
+        json_object_set_new(cells[i], "tags", json_string(name));
+        json_object_set_new(cells[i], "stop_reason", json_string(name));
+        json_object_set_new(cells[i], "test", json_string(name));
+        json_object_set_new(cells[i], "kv_layout", json_string(name + (i == 1 ? 4 : 0)));
+        json_object_set_new(cells[i], "page_size", json_integer(16));
+    }
+    fill_run(cells, 3);
+    ok(report());
+    static const char *const names[] = {"index.html", "report.md", "data/ttft.tsv", "plots/ttft.gp"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        json_t *as_text = json_string(file(names[i])); /* jansson takes valid UTF-8 alone */
+        if (!as_text) fail_msg("%s is not UTF-8", names[i]);
+        json_decref(as_text);
+    }
+}
+
 static void nulls_are_not_figures(void **state) {
     (void)state;
     json_t *cells[] = {parse("{\"status\": \"ok\", \"cell_id\": \"n1\", \"test\": null, \"flags\": []}"),
@@ -512,13 +537,21 @@ static void commands_are_as_typed(void **state) {
 int main(void) {
 #define R(f) cmocka_unit_test_setup_teardown(f, setup_report, teardown_report)
     const struct CMUnitTest tests[] = {
-        R(every_plot_is_drawn_or_named), R(page_needs_nothing_from_outside),
-        R(data_are_the_cells),           R(names_cannot_break_out),
-        R(nulls_are_not_figures),        R(one_cell_is_enough),
-        R(nothing_to_report_is_said),    R(simulated_cells_are_refused),
-        R(newest_measurement_counts),    R(largest_model_leads),
-        R(no_gnuplot_is_a_note),         R(report_is_whole_or_absent),
-        R(bad_folders_are_named),        R(command_prints_paths),
+        R(every_plot_is_drawn_or_named),
+        R(page_needs_nothing_from_outside),
+        R(data_are_the_cells),
+        R(names_cannot_break_out),
+        R(long_names_are_cut_between_characters),
+        R(nulls_are_not_figures),
+        R(one_cell_is_enough),
+        R(nothing_to_report_is_said),
+        R(simulated_cells_are_refused),
+        R(newest_measurement_counts),
+        R(largest_model_leads),
+        R(no_gnuplot_is_a_note),
+        R(report_is_whole_or_absent),
+        R(bad_folders_are_named),
+        R(command_prints_paths),
         R(commands_are_as_typed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

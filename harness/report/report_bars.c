@@ -19,7 +19,7 @@ void hr_fill_bandwidth(const hr_report *r, hr_plot_data *data) {
     size_t i;
     json_t *row;
     if (!r->roof) {
-        hr_plot_why(data, "no `headroom roof` of this machine is in the store");
+        hr_plot_why(data, "no “headroom roof” of this machine is in the store");
         return;
     }
     json_array_foreach(json_object_get(r->roof, "sweep"), i, row) {
@@ -160,9 +160,8 @@ void hr_fill_roofline_ops(const hr_report *r, hr_plot_data *data) {
         if (pair.prefill) put_op_points(pair.prefill, "prefill", data);
         hr_plot_count(data, "n_prefill", json_array_size(data->titles));
         if (pair.decode) put_op_points(pair.decode, "decode", data);
-        snprintf(data->more, sizeof data->more, "Prefill of %.80s; decode of %.80s.",
-                 pair.prefill ? hr_text_title(pair.prefill) : "no cell",
-                 pair.decode ? hr_text_title(pair.decode) : "no cell");
+        hr_plot_more(data, "Prefill of %.80s; decode of %.80s.", pair.prefill ? hr_text_title(pair.prefill) : "no cell",
+                     pair.decode ? hr_text_title(pair.decode) : "no cell");
     }
     put_roofs(r, data);
     if (!json_array_size(data->rows)) hr_plot_why(data, "no recorded ops with bytes and flops are in the store");
@@ -254,9 +253,9 @@ void hr_fill_request(const hr_report *r, hr_plot_data *data) {
     }
     size_t left = 0;
     for (size_t k = 0; k < n; k++) left += sizes[k] > 0;
-    if (left) snprintf(data->more, sizeof data->more, "%zu more groups are in data/cells.tsv.", left);
+    if (left) hr_plot_more(data, "%zu more groups are in data/cells.tsv.", left);
     if (!json_array_size(data->rows))
-        hr_plot_why(data, "no whole requests were measured (`sweep --isl ... --osl ...`)");
+        hr_plot_why(data, "no whole requests were measured (“headroom sweep --isl ... --osl ...”)");
 }
 
 static void fill_ops(const json_t *cell, const char *phase, hr_plot_data *data) {

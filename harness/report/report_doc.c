@@ -1,48 +1,50 @@
 #include "harness/report/report_doc.h"
 
+#include "harness/report/report_label.h"
+
 #include <stdarg.h>
 #include <string.h>
 
 /* ---- text ------------------------------------------------------------------------------------------------------- */
 
-static void html_text(FILE *f, const char *text) {
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-        switch (c) {
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        case '\'':
-            fputs("&#39;", f);
-            break;
-        default:
-            fputc(c < 32 || c == 127 ? ' ' : c, f);
-        }
+/* Writes text; escape gives what stands for a byte of ASCII, or NULL for itself. */
+static void escaped(FILE *f, const char *text, const char *(*escape)(char c)) {
+    while (*text) {
+        const size_t n = hr_text_character(text);
+        const char *other = n == 1 ? escape(*text) : NULL;
+        if (other)
+            fputs(other, f);
+        else if (n == 1 && ((unsigned char)*text < 32 || *text == 127))
+            fputc(' ', f);
+        else
+            fwrite(text, 1, n, f);
+        text += n ? n : 1;
     }
 }
 
+static const char *html_escape(char c) {
+    return c == '&'    ? "&amp;"
+           : c == '<'  ? "&lt;"
+           : c == '>'  ? "&gt;"
+           : c == '"'  ? "&quot;"
+           : c == '\'' ? "&#39;"
+                       : NULL;
+}
+
 /* A '<' or '&' becomes an entity, so that no reader of Markdown sees a tag. */
+static const char *md_escape(char c) {
+    static const char marks[] = "\\`*[]|";
+    static const char escapes[][3] = {"\\\\", "\\`", "\\*", "\\[", "\\]", "\\|"};
+    if (c == '<' || c == '&') return html_escape(c);
+    const char *mark = strchr(marks, c);
+    return mark ? escapes[mark - marks] : NULL;
+}
+
+static void html_text(FILE *f, const char *text) {
+    escaped(f, text, html_escape);
+}
 static void md_text(FILE *f, const char *text) {
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
-        if (c == '<')
-            fputs("&lt;", f);
-        else if (c == '&')
-            fputs("&amp;", f);
-        else {
-            if (strchr("\\`*[]|", c)) fputc('\\', f);
-            fputc(c < 32 || c == 127 ? ' ' : c, f);
-        }
-    }
+    escaped(f, text, md_escape);
 }
 
 enum { MOST = 4096 };
@@ -73,7 +75,9 @@ static const char style[] =
     "pre{background:#f3f5f7;padding:.7rem .9rem;overflow-x:auto;font:.85rem/1.45 ui-monospace,'DejaVu Sans Mono',"
     "monospace}a{color:#0059a3}.note{color:#4a525a;font-size:.9rem}"
     "@media print{body{max-width:none;font-size:10pt;padding:0}h2{break-after:avoid}figure,tr{break-inside:avoid}"
-    ".scroll{overflow:visible}table{font-size:7pt}th{position:static}th,td{padding:1pt 3pt;white-space:normal}}"
+    ".scroll{overflow:visible}table{font-size:7pt}th{position:static}th,td{padding:1pt 3pt;white-space:normal}"
+    ".wide{page:wide}.wide table{font-size:5.5pt}.wide th,.wide td{padding:1pt 2pt}}"
+    "@page{margin:12mm}@page wide{size:A4 landscape;margin:8mm}"
     "@media (max-width:30rem){body{padding:.8rem .7rem 3rem}h1{font-size:1.35rem}p.lead{font-size:1.05rem}"
     "figure .scroll svg{min-width:34rem}}";
 
@@ -150,7 +154,10 @@ void hr_doc_item(hr_doc *doc, const char *strong, const char *format, ...) {
 void hr_doc_table(hr_doc *doc, const char *const *headings) {
     doc->headings = headings;
     doc->column = 0;
-    fputs("<div class=\"scroll\"><table>\n<thead><tr>", doc->html);
+    size_t n = 0;
+    while (headings[n]) n++;
+    fputs(n > 12 ? "<div class=\"scroll wide\"><table>\n<thead><tr>" : "<div class=\"scroll\"><table>\n<thead><tr>",
+          doc->html);
     fputs("\n|", doc->md);
     for (size_t i = 0; headings[i]; i++) {
         const bool number = headings[i][0] == '>';

@@ -34,7 +34,7 @@ const char *hr_text_num(double v) {
     if (!isfinite(v))
         snprintf(text, HR_LABEL_BYTES, "–");
     else if (a >= 1e15 || (a > 0 && a < 1e-3))
-        snprintf(text, HR_LABEL_BYTES, "%.2e", v);
+        snprintf(text, HR_LABEL_BYTES, "%.2g", v);
     else if (a >= 999.5)
         grouped(v, text);
     else
@@ -73,6 +73,25 @@ const char *hr_text_size(double bytes) {
     return text;
 }
 
+size_t hr_text_character(const char *text) {
+    const unsigned char c = (unsigned char)*text;
+    const size_t n = c < 0x80 ? 1 : c < 0xC0 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
+    for (size_t i = 1; i < n; i++)
+        if (((unsigned char)text[i] & 0xC0) != 0x80) return 0;
+    return n;
+}
+
+char *hr_text_whole(char *text) {
+    char *to = text;
+    for (const char *from = text; *from;) {
+        const size_t n = hr_text_character(from);
+        memmove(to, from, n);
+        to += n, from += n ? n : 1;
+    }
+    *to = 0;
+    return text;
+}
+
 /* Copies at most `most` characters of UTF-8; what would break a line of a script, a table or a page becomes a space. */
 static void tame(char *out, size_t size, const char *from, size_t most) {
     size_t n = 0, characters = 0;
@@ -84,8 +103,8 @@ static void tame(char *out, size_t size, const char *from, size_t most) {
         }
         out[n++] = c < 32 || c == 127 ? ' ' : (char)c;
     }
-    while (n && ((unsigned char)out[n - 1] & 0xC0) == 0xC0) n--; /* no half character */
     out[n] = 0;
+    hr_text_whole(out);
 }
 
 const char *hr_text_model(const json_t *cell) {
@@ -109,7 +128,7 @@ const char *hr_text_weights(const json_t *cell) {
         snprintf(text, HR_LABEL_BYTES, "%s %s (act %s)", hr_text_model(cell), quant, act);
     else
         snprintf(text, HR_LABEL_BYTES, "%s %s", hr_text_model(cell), quant);
-    return text;
+    return hr_text_whole(text);
 }
 
 /* ---- axes ------------------------------------------------------------------------------------------------------- */
@@ -177,7 +196,7 @@ const char *hr_axis_text(const json_t *cell, size_t i) {
         tame(value, sizeof value, json_string_value(v), 24);
         snprintf(text, HR_LABEL_BYTES, a->format, value);
     }
-    return text;
+    return hr_text_whole(text);
 }
 
 const char *hr_text_title(const json_t *cell) {
@@ -190,5 +209,5 @@ const char *hr_text_title(const json_t *cell) {
     const char *layout = hr_word(cell, "kv_layout");
     if (*layout && strcmp(layout, "head") && n < HR_LABEL_BYTES)
         snprintf(text + n, HR_LABEL_BYTES - (size_t)n, ", KV %.20s", layout);
-    return text;
+    return hr_text_whole(text);
 }

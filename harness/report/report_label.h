@@ -12,6 +12,10 @@ const char *hr_text_num(double value);
 const char *hr_text_count(double value); /* a whole number */
 const char *hr_text_pct(double ratio);   /* 0.834 -> "83 %" */
 const char *hr_text_size(double bytes);  /* "32 KiB" */
+/* Bytes of the character of UTF-8 at text; 0 when it is broken: a text that was made to fit may hold half of one. */
+size_t hr_text_character(const char *text);
+/* Takes out what is left of such characters; returns text. */
+char *hr_text_whole(char *text);
 /* A file without folders and ending, a synthetic model without "synth:"; at most 40 characters. */
 const char *hr_text_model(const json_t *cell);
 const char *hr_text_weights(const json_t *cell); /* "smollm2-135m int8", activations when they differ */

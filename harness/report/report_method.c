@@ -86,7 +86,7 @@ void hr_report_method(hr_doc *doc, const hr_report *r) {
     hr_doc_para(doc,
                 "A cell is warmed up at its own shape until its times no longer fall, then repeated with the recorder "
                 "off: at least 10 samples and 0.5 s, until the half-width of the 95 %% interval of the median is under "
-                "0.5 %% of it, or until that width has settled, or time is up; with -r exactly so many (`fixed`). "
+                "0.5 %% of it, or until that width has settled, or time is up; with -r exactly so many (“fixed”). "
                 "Prompts differ between repetitions. Up to 5 more repetitions are recorded op by op.");
     hr_doc_para(doc,
                 "Right before and after each cell, probes of a few milliseconds read DRAM with all threads, run each "

@@ -217,7 +217,7 @@ static void cells(hr_doc *doc, const hr_report *r) {
         doc, "Medians, in brackets the 95 %% interval of the median, or lowest and highest where there are fewer than "
              "6 samples. MB a step: weights and KV moved by a decode step, or by the whole prefill in rows without "
              "decode; MBU, MFU and the share of the roof are of the same. Everything else that is known of a cell: "
-             "data/cells.tsv, or `headroom show CELL`.");
+             "data/cells.tsv, or “headroom show CELL”.");
     size_t i;
     json_t *cell;
     hr_doc_table(doc, headings);

@@ -103,12 +103,19 @@ static json_t *number(double v) {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* A text that was cut to fit may end in half a character, which jansson refuses. */
+static json_t *string(const char *text) {
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s", text);
+    return json_string(hr_text_whole(whole));
+}
+
 static void append(hr_plot_data *data, json_t *list, json_t *item) {
     if (json_array_append_new(list, item) != 0) data->failed = true;
 }
 
 size_t hr_plot_series(hr_plot_data *data, const char *title) {
-    append(data, data->titles, json_string(title));
+    append(data, data->titles, string(title));
     return json_array_size(data->titles);
 }
 
@@ -122,7 +129,7 @@ json_t *hr_plot_row(hr_plot_data *data, size_t series, const double *values, siz
 }
 
 void hr_plot_text(hr_plot_data *data, json_t *row, const char *text) {
-    append(data, row, json_string(text));
+    append(data, row, string(text));
 }
 
 void hr_plot_number(hr_plot_data *data, const char *name, double value) {
@@ -148,13 +155,22 @@ void hr_plot_list_count(hr_plot_data *data, const char *name, size_t value) {
     list_append(data, name, json_integer((json_int_t)value));
 }
 void hr_plot_list_word(hr_plot_data *data, const char *name, const char *text) {
-    list_append(data, name, json_string(text));
+    list_append(data, name, string(text));
 }
 
 void hr_plot_why(hr_plot_data *data, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(data->why, sizeof data->why, format, arguments);
+    va_end(arguments);
+}
+
+void hr_plot_more(hr_plot_data *data, const char *format, ...) {
+    const size_t n = strlen(data->more);
+    va_list arguments;
+    va_start(arguments, format);
+    if (n && n + 1 < sizeof data->more) strcpy(data->more + n, " ");
+    vsnprintf(data->more + strlen(data->more), sizeof data->more - strlen(data->more), format, arguments);
     va_end(arguments);
 }
 

@@ -10,7 +10,7 @@ typedef struct hr_plot_data {
     json_t *titles; /* of the series, for the key */
     json_t *vars;   /* settings that the script reads: numbers and texts */
     char why[200];  /* why it is not drawn; "" when it is */
-    char more[200]; /* added to the caption, "" for nothing */
+    char more[400]; /* added to the caption, "" for nothing */
     bool failed;    /* out of memory */
 } hr_plot_data;
 
@@ -54,6 +54,8 @@ void hr_plot_list_count(hr_plot_data *data, const char *name, size_t value);
 void hr_plot_word(hr_plot_data *data, const char *name, const char *text);
 void hr_plot_list_number(hr_plot_data *data, const char *name, double value);
 void hr_plot_list_word(hr_plot_data *data, const char *name, const char *text);
+/* Adds a sentence to the caption. */
+void hr_plot_more(hr_plot_data *data, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void hr_plot_why(hr_plot_data *data, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The 95 % interval of the median, or min..max where it is undefined. NaN: unknown. */
 void hr_plot_interval(const json_t *cell, const char *dist, double *lo, double *hi);

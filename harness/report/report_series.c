@@ -132,6 +132,19 @@ void hr_plot_interval(const json_t *cell, const char *dist, double *lo, double *
     *lo = hr_num(d, "min"), *hi = hr_num(d, "max");
 }
 
+/* Times of different states of the machine do not compare; a plot that joins them says so. */
+static void note_states(const point *points, const group *groups, size_t n_groups, hr_plot_data *data) {
+    static const char *const states[] = {"near", "far", "mixed"};
+    size_t n[3] = {0}, kinds = 0;
+    for (size_t g = 0; g < n_groups; g++)
+        for (size_t i = groups[g].first; i < groups[g].first + groups[g].n; i++)
+            for (size_t s = 0; s < 3; s++) n[s] += !strcmp(hr_word(points[i].cell, "state_class"), states[s]);
+    for (size_t s = 0; s < 3; s++) kinds += n[s] > 0;
+    if (kinds > 1)
+        hr_plot_more(data, "Mind the state of the machine, which differed: %zu near, %zu far, %zu mixed.", n[0], n[1],
+                     n[2]);
+}
+
 static void put_lines(const line_plot *plot, const point *points, const group *groups, size_t n_groups,
                       hr_plot_data *data) {
     double x_min = INFINITY, x_max = 0, y_min = INFINITY, y_max = 0;
@@ -168,12 +181,13 @@ static void fill_lines(const hr_report *r, const line_plot *plot, hr_plot_data *
         if (!n_groups) hr_plot_why(data, n ? "no two cells differ in that alone" : "no cell has it");
         qsort(groups, n_groups, sizeof *groups, by_size_then_order);
         if (n_groups > LINES_MOST) {
-            snprintf(data->more, sizeof data->more,
-                     "%zu lines with fewer points are left out (all cells: data/cells.tsv).", n_groups - LINES_MOST);
+            hr_plot_more(data, "%zu lines with fewer points are left out (all cells: data/cells.tsv).",
+                         n_groups - LINES_MOST);
             n_groups = LINES_MOST;
         }
         sort_by_family(points, groups, n_groups);
         if (n_groups) put_lines(plot, points, groups, n_groups, data);
+        note_states(points, groups, n_groups, data);
     }
     hr_free(points), hr_free(groups);
 }
@@ -282,5 +296,6 @@ void hr_fill_layouts(const hr_report *r, hr_plot_data *data) {
     if (n_groups > GROUPS_MOST) n_groups = GROUPS_MOST;
     sort_by_family(points, groups, n_groups);
     put_layouts(points, groups, n_groups, without, data);
+    note_states(points, groups, n_groups, data);
     hr_free(points), hr_free(groups);
 }

@@ -103,7 +103,7 @@ static void convergence(hr_doc *doc, const overview *o, size_t all) {
     else
         hr_doc_item(
             doc, "Convergence:",
-            "cells by stop reason: %s. Only `converged` means that the median is known to 0.5 %%; `fixed` means "
+            "cells by stop reason: %s. Only “converged” means that the median is known to 0.5 %%; “fixed” means "
             "that so many repetitions were ordered.",
             text);
     counted(o->states, text, sizeof text);
@@ -114,6 +114,25 @@ static void convergence(hr_doc *doc, const overview *o, size_t all) {
                     text);
     else
         hr_doc_item(doc, "State of the machine:", "the same in all cells (%s).", text);
+}
+
+/* Cells whose recorded ops do not add up to the time that was measured with the recorder off. */
+static void unexplained(hr_doc *doc, const hr_report *r) {
+    size_t n = 0, all = 0, i;
+    json_t *cell;
+    json_array_foreach(r->cells, i, cell) {
+        hr_report_point p;
+        const char *phase = hr_report_point_of(cell, "decode", &p) ? "decode" : "prefill";
+        const double sum = hr_report_phase_sum(cell, phase, "ms");
+        if (!hr_report_point_of(cell, phase, &p) || !isfinite(sum)) continue;
+        all++, n += fabs(sum - p.ms) > 0.1 * p.ms;
+    }
+    if (n)
+        hr_doc_item(
+            doc, "Sums of ops:",
+            "in %zu of %zu cells the recorded ops add up to a time that is over 10 %% away from the one measured "
+            "with the recorder off: the machine was not the same in both, or the median call hides slow ones.",
+            n, all);
 }
 
 void hr_report_trust(hr_doc *doc, const hr_report *r) {
@@ -144,6 +163,7 @@ void hr_report_trust(hr_doc *doc, const hr_report *r) {
             "recording ops changed the time of a repetition by %s %% in the median cell (noise included). Times "
             "are taken with the recorder off; only the tables and plots of ops come from recorded repetitions.",
             hr_text_num(hr_median(o.probes, o.n_probes)));
+    unexplained(doc, r);
     if (r->n_replaced)
         hr_doc_item(doc, "Measured again:", "%zu older measurements of the same cells are left out; the newest counts.",
                     r->n_replaced);
