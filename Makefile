@@ -20,7 +20,7 @@ quiet = $(if $(V),,@)
 ARCH    := $(shell uname -m)
 WARN    := -Wall -Wextra -Wshadow -Werror
 CPPFLAGS += -D_GNU_SOURCE -I. -MMD -MP
-CFLAGS  += -std=c17 $(OPT) -g -fno-math-errno -ffp-contract=off -fno-omit-frame-pointer -pthread $(WARN)
+CFLAGS  += -std=c17 $(OPT) -g -fno-math-errno -fno-trapping-math -ffp-contract=off -fno-omit-frame-pointer -pthread $(WARN)
 LDLIBS  += -lsqlite3 -ljansson -lpcre2-8 -lhwloc -ldl -lm -lpthread
 ifneq ($(SAN),)
 CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all

@@ -128,25 +128,17 @@ static void test_quantize(void **state) {
         x[i] = ((float)(r >> 8) / 16777216.0f - 0.5f) * ldexpf(1, i / 32 % 16 - 8);
     }
     memset(x + 64, 0, 32 * sizeof *x);
-    const struct {
-        hr_dtype type;
-        float limit;
-    } kinds[] = {{HR_I8G32, 127}, {HR_I4G32, 7}};
-    for (int k = 0; k < 2; k++) {
-        assert_int_equal(hr_quantize_row(kinds[k].type, x, COLS, data, scales), HR_OK);
-        const hr_mat m = one_row(kinds[k].type, COLS, data, scales);
-        hr_mat_row_f32(&m, 0, back);
-        assert_int_equal(scales[2], 0);
-        for (int i = 0; i < COLS; i++) {
-            const float d = hr_f16_to_f32(scales[i / 32]);
-            /* Half a step, and where d was rounded down by up to 2^-11 the largest value may miss that much more. */
-            const float limit = d * (0.5f + kinds[k].limit / 2048);
-            if (!(fabsf(back[i] - x[i]) <= limit))
-                fail_msg("%s: index %d: expected %.9g, got %.9g, tolerance %.3g", hr_dtypes[kinds[k].type].name, i,
-                         (double)x[i], (double)back[i], (double)limit);
-        }
+    assert_int_equal(hr_quantize_row(HR_I8G32, x, COLS, data, scales), HR_OK);
+    const hr_mat int8 = one_row(HR_I8G32, COLS, data, scales);
+    hr_mat_row_f32(&int8, 0, back);
+    assert_int_equal(scales[2], 0);
+    for (int i = 0; i < COLS; i++) {
+        /* Half a step, and where d was rounded down by up to 2^-11 the largest value may miss that much more. */
+        const float limit = hr_f16_to_f32(scales[i / 32]) * (0.5f + 127.0f / 2048);
+        if (!(fabsf(back[i] - x[i]) <= limit))
+            fail_msg("int8: index %d: expected %.9g, got %.9g, tolerance %.3g", i, (double)x[i], (double)back[i],
+                     (double)limit);
     }
-    for (int i = 0; i < COLS / 2; i++) assert_in_range(data[i] & 15, 1, 15);
 
     const hr_dtype floats[] = {HR_F32, HR_F16, HR_BF16};
     const double error[] = {0, 1.0 / 2048, 1.0 / 256};
@@ -157,6 +149,44 @@ static void test_quantize(void **state) {
         for (int i = 0; i < COLS - 1; i++)
             assert_true(fabs((double)back[i] - (double)x[i]) <= error[k] * fabs((double)x[i]) + 3e-8);
     }
+}
+
+/* int4: a group is never worse than with the plain step, the extreme value over -8; zero stays zero; and all sixteen
+ * levels are used. */
+static void test_quantize_int4(void **state) {
+    (void)state;
+    enum { COLS = 8192 };
+    static float x[COLS], back[COLS];
+    static uint8_t data[COLS / 2];
+    static uint16_t scales[COLS / 32];
+    uint32_t r = 7, seen = 0;
+    for (int i = 0; i < COLS; i++) {
+        float sum = 0;
+        for (int k = 0; k < 4; k++) r = r * 1664525u + 1013904223u, sum += (float)(r >> 8) / 16777216.0f - 0.5f;
+        x[i] = i % 7 ? sum * ldexpf(1, i / 32 % 16 - 8) : 0;
+    }
+    memset(x + 64, 0, 32 * sizeof *x);
+    assert_int_equal(hr_quantize_row(HR_I4G32, x, COLS, data, scales), HR_OK);
+    const hr_mat m = one_row(HR_I4G32, COLS, data, scales);
+    hr_mat_row_f32(&m, 0, back);
+    assert_int_equal(scales[2], 0);
+    for (int g = 0; g < COLS / 32; g++) {
+        double got = 0, plain = 0;
+        float extreme = 0;
+        for (int i = 32 * g; i < 32 * g + 32; i++)
+            if (fabsf(x[i]) > fabsf(extreme)) extreme = x[i];
+        const double d = (double)hr_f16_to_f32(hr_f32_to_f16(extreme / -8));
+        for (int i = 32 * g; i < 32 * g + 32; i++) {
+            const double q = d != 0 ? fmin(fmax(nearbyint((double)x[i] / d), -8), 7) : 0;
+            got += ((double)back[i] - (double)x[i]) * ((double)back[i] - (double)x[i]);
+            plain += (q * d - (double)x[i]) * (q * d - (double)x[i]);
+            if (x[i] == 0) assert_true(back[i] == 0);
+        }
+        /* the search multiplies by 1 / d where the plain step divides: a tie may fall the other way */
+        if (!(got <= plain * 1.0001)) fail_msg("group %d: squared error %.6g, with the plain step %.6g", g, got, plain);
+    }
+    for (int i = 0; i < COLS / 2; i++) seen |= 1u << (data[i] & 15) | 1u << (data[i] >> 4);
+    assert_int_equal(seen, 0xffff);
 }
 
 /* Ties go to even: x / d is exactly 0.5, 1.5, 2.5 with d = 1. */
@@ -196,13 +226,10 @@ static void test_quantize_errors(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f16_all),
-        cmocka_unit_test(test_f16_rounding),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_rows_by_hand),
-        cmocka_unit_test(test_quantize),
-        cmocka_unit_test(test_quantize_ties),
-        cmocka_unit_test(test_quantize_errors),
+        cmocka_unit_test(test_f16_all),       cmocka_unit_test(test_f16_rounding),
+        cmocka_unit_test(test_bf16),          cmocka_unit_test(test_rows_by_hand),
+        cmocka_unit_test(test_quantize),      cmocka_unit_test(test_quantize_int4),
+        cmocka_unit_test(test_quantize_ties), cmocka_unit_test(test_quantize_errors),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

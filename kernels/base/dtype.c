@@ -159,13 +159,13 @@ static inline float stored_scale(float most, float limit, uint16_t *stored) {
     return f16_value(*stored);
 }
 
-/* round(x / d) to even for 32 values, within -limit..limit. Adding 1.5 * 2^23 leaves the rounded integer in the low
- * bits. d is at least 2^-24 and x finite. */
-static inline void round_32(const float *x, float d, float limit, int8_t *q) {
+/* round(x / d) to even for 32 values, within low..high. Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
+ * |d| is at least 2^-24 and x finite. */
+static inline void round_32(const float *x, float d, float low, float high, int8_t *q) {
     for (int i = 0; i < 32; i++) {
         float v = x[i] / d;
-        v = v < -limit ? -limit : v;
-        v = v > limit ? limit : v;
+        v = v < low ? low : v;
+        v = v > high ? high : v;
         q[i] = (int8_t)(int32_t)(float_bits(v + 12582912.0f) - 0x4b400000u);
     }
 }
@@ -174,18 +174,60 @@ static void quantize_i8(const float *x, size_t cols, int8_t *q, uint16_t *scales
     for (size_t g = 0; g < cols / 32; g++, x += 32, q += 32) {
         const float d = stored_scale(abs_max_32(x), 127, &scales[g]);
         if (d > 0)
-            round_32(x, d, 127, q);
+            round_32(x, d, -127, 127, q);
         else
             memset(q, 0, 32);
     }
 }
 
+/* The value of largest magnitude among 32, with its sign. */
+static inline float extreme_32(const float *x) {
+    const float most = abs_max_32(x);
+    float least = x[0];
+    for (int i = 1; i < 32; i++) least = x[i] < least ? x[i] : least;
+    return least == -most ? least : most;
+}
+
+/* Sum of squared errors of 32 values at step d (not 0), nibbles -8..7. */
+static inline float error_i4(const float *x, float d) {
+    const float inverse = 1 / d;
+    float square[32];
+    for (int i = 0; i < 32; i++) {
+        float v = x[i] * inverse;
+        v = v < -8 ? -8 : v;
+        v = v > 7 ? 7 : v;
+        const float e = ((v + 12582912.0f) - 12582912.0f) * d - x[i];
+        square[i] = e * e;
+    }
+    for (int half = 16; half; half /= 2)
+        for (int i = 0; i < half; i++) square[i] += square[i + half];
+    return square[0];
+}
+
+/* Where on the scale of -8..7 the extreme value is put: -8 uses all sixteen levels, the others trade the extreme against
+ * the rest. The best of the three has 14 to 21 % less rms error on real weights than max|x| / 7 (SmolLM2). */
+static float best_scale_i4(const float *x, uint16_t *stored) {
+    static const float places[] = {-8, -9, -7};
+    const float extreme = extreme_32(x);
+    float best = 0, least = INFINITY;
+    *stored = 0;
+    for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
+        const float wanted = fmaxf(fminf(extreme / places[k], 65504.0f), -65504.0f);
+        const uint16_t h = hr_f32_to_f16(wanted);
+        const float d = f16_value(h);
+        if (d == 0) continue;
+        const float error = error_i4(x, d);
+        if (error < least) least = error, best = d, *stored = h;
+    }
+    return best;
+}
+
 static void quantize_i4(const float *x, size_t cols, uint8_t *out, uint16_t *scales) {
     int8_t q[32];
     for (size_t g = 0; g < cols / 32; g++, x += 32, out += 16) {
-        const float d = stored_scale(abs_max_32(x), 7, &scales[g]);
-        if (d > 0)
-            round_32(x, d, 7, q);
+        const float d = best_scale_i4(x, &scales[g]);
+        if (d != 0)
+            round_32(x, d, -8, 7, q);
         else
             memset(q, 0, sizeof q);
         for (int i = 0; i < 16; i++) out[i] = (uint8_t)((q[i] + 8) | (q[i + 16] + 8) << 4);

@@ -42,7 +42,8 @@ extern const hr_dtype_info hr_dtypes[HR_DTYPE_COUNT];
  *
  * I8G32: int8 q[cols]; value = q * scale[c / 32].
  * I4G32: per group of 32 sixteen bytes, low nibble of byte i is element i, high nibble element i + 16 (as in Q4_0);
- *        value = (nibble - 8) * scale[c / 32]. Both symmetric; |q| <= 127 and 1 <= nibble <= 15. */
+ *        value = (nibble - 8) * scale[c / 32], and the scale may be negative.
+ * Both symmetric: zero is exact, no offset. |q| <= 127. */
 typedef struct hr_mat {
     hr_dtype dtype;
     size_t rows, cols;
@@ -84,7 +85,8 @@ uint16_t hr_f32_to_bf16(float f); /* NaN stays NaN */
 void hr_mat_row_f32(const hr_mat *m, size_t row, float *out);
 
 /* Quantizes one row of cols floats to F32, F16, BF16, I8G32 or I4G32: data[row bytes], scales[row scales].
- * int8: d = max|x| / 127, q = round(x / d). int4: d = max|x| / 7, q = round(x / d) + 8. The stored f16 d is the one
+ * int8: d = max|x| / 127, q = round(x / d). int4: d = x of largest magnitude / -8, or over -7 or -9 where that
+ * leaves a smaller sum of squared errors; q = round(x / d) in -8..7, + 8. The stored f16 d is the one
  * that is divided by, so that rounding d costs nothing. A group of zeros has d = 0. ERR_UNSUPPORTED for other types,
  * ERR_INPUT when cols is no multiple of the block or a value is not finite. */
 hr_status hr_quantize_row(hr_dtype t, const float *x, size_t cols, void *data, uint16_t *scales);
