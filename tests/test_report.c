@@ -304,7 +304,7 @@ static void long_names_are_cut_between_characters(void **state) {
         json_object_set_new(cells[i], "tags", json_string(name));
         json_object_set_new(cells[i], "stop_reason", json_string(name));
         json_object_set_new(cells[i], "test", json_string(name));
-        json_object_set_new(cells[i], "kv_layout", json_string(name + (i == 1 ? 4 : 0)));
+        json_object_set_new(cells[i], "kv_layout", json_string(name + 4));
         json_object_set_new(cells[i], "page_size", json_integer(16));
     }
     fill_run(cells, 3);
