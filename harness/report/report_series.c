@@ -221,6 +221,7 @@ void hr_fill_tpot_depth(const hr_report *r, hr_plot_data *data) {
 static void layout_name(const json_t *cell, char *out, size_t size) {
     const double page = hr_num(cell, "page_size");
     snprintf(out, size, page > 0 ? "%.20s:%.0f" : "%.20s", hr_word(cell, "kv_layout"), page);
+    hr_text_whole(out);
 }
 
 /* Index of a name in data->vars.layouts, which it joins when new; from 1. */
