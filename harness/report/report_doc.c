@@ -76,7 +76,8 @@ static const char style[] =
     "monospace}a{color:#0059a3}.note{color:#4a525a;font-size:.9rem}"
     "@media print{body{max-width:none;font-size:10pt;padding:0}h2{break-after:avoid}figure,tr{break-inside:avoid}"
     ".scroll{overflow:visible}table{font-size:7pt}th{position:static}th,td{padding:1pt 3pt;white-space:normal}"
-    ".wide{page:wide}.wide table{font-size:5.5pt}.wide th,.wide td{padding:1pt 2pt}}"
+    ".wide{page:wide}.wide table{font-size:5.5pt}.wide th,.wide td{padding:1pt "
+    "2pt}td.n{white-space:nowrap}pre{white-space:pre-wrap}}"
     "@page{margin:12mm}@page wide{size:A4 landscape;margin:8mm}"
     "@media (max-width:30rem){body{padding:.8rem .7rem 3rem}h1{font-size:1.35rem}p.lead{font-size:1.05rem}"
     "figure .scroll svg{min-width:34rem}}";
@@ -197,11 +198,15 @@ void hr_doc_table_end(hr_doc *doc) {
     fputs("</tbody></table></div>\n", doc->html);
 }
 
-void hr_doc_code(hr_doc *doc, const char *text) {
-    fputs("<pre>", doc->html);
+void hr_doc_code(hr_doc *doc, bool begin) {
+    fputs(begin ? "<pre>" : "</pre>\n", doc->html);
+    if (begin) fputs("\n", doc->md);
+}
+
+void hr_doc_code_line(hr_doc *doc, const char *text) {
     html_text(doc->html, text);
-    fputs("</pre>\n", doc->html);
-    fputs("\n    ", doc->md); /* an indented block: no fence to break out of */
+    fputs("\n", doc->html);
+    fputs("    ", doc->md); /* an indented block: no fence to break out of */
     for (; *text; text++) fputc((unsigned char)*text < 32 ? ' ' : *text, doc->md);
     fputs("\n", doc->md);
 }

@@ -29,7 +29,8 @@ void hr_doc_table(hr_doc *doc, const char *const *headings);
 void hr_doc_cell(hr_doc *doc, const char *format, ...) HR_DOC_PRINTF(2, 3);
 void hr_doc_row_end(hr_doc *doc);
 void hr_doc_table_end(hr_doc *doc);
-void hr_doc_code(hr_doc *doc, const char *text);
+void hr_doc_code(hr_doc *doc, bool begin); /* a block of commands */
+void hr_doc_code_line(hr_doc *doc, const char *text);
 /* svg: text of the picture, or NULL when it was not drawn. name: of plots/NAME.svg. */
 void hr_doc_figure(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg);
 

@@ -96,10 +96,12 @@ void hr_report_method(hr_doc *doc, const hr_report *r) {
     hr_doc_heading(doc, 3, "To measure it again");
     size_t i;
     json_t *run;
+    hr_doc_code(doc, true);
     json_array_foreach(r->runs, i, run) {
         char command[2048];
         hr_report_command(run, command, sizeof command);
-        hr_doc_code(doc, command);
+        hr_doc_code_line(doc, command);
     }
-    hr_doc_code(doc, "headroom report");
+    hr_doc_code_line(doc, "headroom report");
+    hr_doc_code(doc, false);
 }

@@ -251,6 +251,31 @@ static void cells(hr_doc *doc, const hr_report *r) {
     hr_doc_table_end(doc);
 }
 
+/* Axes that nothing was compared along. */
+static void single_values(hr_doc *doc, const hr_report *r) {
+    static const struct {
+        const char *key, *name;
+    } axes[] = {{"model_filename", "models"}, {"quant", "quantizations"},         {"type_k", "types of K"},
+                {"kv_layout", "KV layouts"},  {"n_seqs", "batch sizes"},          {"n_threads", "threads"},
+                {"isa", "instruction sets"},  {"flash_attn", "attention kernels"}};
+    char text[600] = "";
+    size_t n = 0, i;
+    for (size_t a = 0; a < sizeof axes / sizeof *axes && n < sizeof text; a++) {
+        const size_t axis = hr_axis_of(axes[a].key);
+        char first[HR_LABEL_BYTES] = "";
+        bool several = false;
+        json_t *cell;
+        json_array_foreach(r->cells, i, cell) {
+            const char *value = hr_axis_text(cell, axis);
+            if (!*first) snprintf(first, sizeof first, "%s", value);
+            several |= *value && strcmp(first, value);
+        }
+        if (*first && !several)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s (%s)", n ? ", " : "", axes[a].name, first);
+    }
+    if (n) hr_doc_item(doc, "Axes with one value alone:", "%s.", text);
+}
+
 static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *plots) {
     hr_doc_heading(doc, 2, "What was not measured");
     hr_doc_list(doc, true);
@@ -269,6 +294,7 @@ static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *pl
         hr_doc_item(doc, lead, "%.400s", *hr_word(cell, "error") ? hr_word(cell, "error") : "no reason is stored");
         said++;
     }
+    single_values(doc, r);
     for (int u = 0; u < HR_UNIT_COUNT; u++) {
         const char *word = u == HR_UNIT_BF16 ? "bf16" : "vnni";
         const char *isas = hr_word(r->machine, "isas");
