@@ -153,10 +153,21 @@ static void put_op_points(const json_t *cell, const char *phase, hr_plot_data *d
     }
 }
 
+/* The first of the cells that stand for models which has recorded ops of the phase. */
+static const json_t *cell_with_ops(const hr_report *r, const char *phase) {
+    hr_report_pair pairs[HR_PAIRS_MOST];
+    const size_t n = hr_report_pairs(r, pairs, HR_PAIRS_MOST);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *cell = strcmp(phase, "prefill") ? pairs[i].decode : pairs[i].prefill;
+        if (hr_report_phase_sum(cell, phase, "ms") > 0) return cell;
+    }
+    return NULL;
+}
+
 void hr_fill_roofline_ops(const hr_report *r, hr_plot_data *data) {
-    hr_report_pair pair;
     if (!roofs_known(r, data)) return;
-    if (hr_report_pairs(r, &pair, 1)) {
+    const hr_report_pair pair = {.decode = cell_with_ops(r, "decode"), .prefill = cell_with_ops(r, "prefill")};
+    if (pair.decode || pair.prefill) {
         if (pair.prefill) put_op_points(pair.prefill, "prefill", data);
         hr_plot_count(data, "n_prefill", json_array_size(data->titles));
         if (pair.decode) put_op_points(pair.decode, "decode", data);
@@ -169,7 +180,7 @@ void hr_fill_roofline_ops(const hr_report *r, hr_plot_data *data) {
 
 /* ---- shares ----------------------------------------------------------------------------------------------------- */
 
-enum { BARS_MOST = 16 };
+enum { BARS_MOST = 12 };
 
 void hr_fill_mbu(const hr_report *r, hr_plot_data *data) {
     hr_report_pair pairs[BARS_MOST];
@@ -233,8 +244,9 @@ void hr_fill_request(const hr_report *r, hr_plot_data *data) {
         if (!n || !sizes[best]) break;
         char title[HR_LABEL_BYTES];
         const json_t *first = groups[best][0];
-        snprintf(title, sizeof title, hr_num(first, "n_seqs") > 1 ? "%s, osl %.0f, %.0f seqs" : "%s, osl %.0f",
-                 hr_text_weights(first), hr_num(first, "osl"), hr_num(first, "n_seqs"));
+        snprintf(title, sizeof title,
+                 hr_num(first, "n_seqs") > 1 ? "%s %.12s, osl %.0f, %.0f seqs" : "%s %.12s, osl %.0f",
+                 hr_text_model_short(first), hr_word(first, "quant"), hr_num(first, "osl"), hr_num(first, "n_seqs"));
         const size_t series = hr_plot_series(data, title);
         hr_plot_list_number(data, "centre", x + 1 + (double)(sizes[best] - 1) / 2);
         for (size_t i = 0; i < sizes[best]; i++) {
@@ -276,12 +288,8 @@ static void fill_ops(const json_t *cell, const char *phase, hr_plot_data *data) 
 }
 
 void hr_fill_ops_prefill(const hr_report *r, hr_plot_data *data) {
-    hr_report_pair pair = {NULL, NULL};
-    hr_report_pairs(r, &pair, 1);
-    fill_ops(pair.prefill, "prefill", data);
+    fill_ops(cell_with_ops(r, "prefill"), "prefill", data);
 }
 void hr_fill_ops_decode(const hr_report *r, hr_plot_data *data) {
-    hr_report_pair pair = {NULL, NULL};
-    hr_report_pairs(r, &pair, 1);
-    fill_ops(pair.decode, "decode", data);
+    fill_ops(cell_with_ops(r, "decode"), "decode", data);
 }

@@ -43,7 +43,8 @@ bool hr_report_point_of(const json_t *cell, const char *phase, hr_report_point *
 typedef struct hr_report_pair {
     const json_t *decode, *prefill; /* either may be NULL */
 } hr_report_pair;
-/* Largest model first, within it in order of first measurement; at most `most`. */
+enum { HR_PAIRS_MOST = 64 };
+/* Largest model first, within it in order of first measurement; at most `most`, which is at most HR_PAIRS_MOST. */
 size_t hr_report_pairs(const hr_report *report, hr_report_pair *pairs, size_t most);
 
 /* Values of an object: NaN and "" where absent, null or of another type. */

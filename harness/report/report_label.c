@@ -107,17 +107,25 @@ static void tame(char *out, size_t size, const char *from, size_t most) {
     hr_text_whole(out);
 }
 
-const char *hr_text_model(const json_t *cell) {
+static const char *model_name(const json_t *cell, size_t most) {
     const char *name = hr_word(cell, "model_filename"), *slash = strrchr(name, '/');
     if (!strncmp(name, "synth:", 6))
         name += 6;
     else if (slash && slash[1])
         name = slash + 1;
-    char *text = next();
-    tame(text, HR_LABEL_BYTES, *name ? name : "unnamed model", 40);
-    const size_t n = strlen(text);
-    if (n > 5 && !strcmp(text + n - 5, ".gguf")) text[n - 5] = 0;
+    char *text = next(), whole[512];
+    snprintf(whole, sizeof whole, "%s", *name ? name : "unnamed model");
+    const size_t n = strlen(whole);
+    if (n > 5 && !strcmp(whole + n - 5, ".gguf")) whole[n - 5] = 0;
+    tame(text, HR_LABEL_BYTES, whole, most);
     return text;
+}
+
+const char *hr_text_model(const json_t *cell) {
+    return model_name(cell, 40);
+}
+const char *hr_text_model_short(const json_t *cell) {
+    return model_name(cell, 22);
 }
 
 const char *hr_text_weights(const json_t *cell) {

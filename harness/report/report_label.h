@@ -18,8 +18,9 @@ size_t hr_text_character(const char *text);
 char *hr_text_whole(char *text);
 /* A file without folders and ending, a synthetic model without "synth:"; at most 40 characters. */
 const char *hr_text_model(const json_t *cell);
-const char *hr_text_weights(const json_t *cell); /* "smollm2-135m int8", activations when they differ */
-const char *hr_text_title(const json_t *cell);   /* "smollm2-135m int8, tg128 @ d512, 4 sequences, paged:16" */
+const char *hr_text_model_short(const json_t *cell); /* at most 22 */
+const char *hr_text_weights(const json_t *cell);     /* "smollm2-135m int8", activations when they differ */
+const char *hr_text_title(const json_t *cell);       /* "smollm2-135m int8, tg128 @ d512, 4 sequences, paged:16" */
 
 /* Axes of a cell, in the order in which a label names them. */
 enum { HR_AXES_MOST = 24 };

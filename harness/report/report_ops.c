@@ -203,8 +203,7 @@ static double size_of(const hr_report_pair *pair) {
 }
 
 size_t hr_report_pairs(const hr_report *r, hr_report_pair *pairs, size_t most) {
-    enum { CONSIDERED = 64 };
-    hr_report_pair all[CONSIDERED];
+    hr_report_pair all[HR_PAIRS_MOST];
     size_t n = 0, i;
     json_t *cell;
     json_array_foreach(r->cells, i, cell) {
@@ -212,7 +211,7 @@ size_t hr_report_pairs(const hr_report *r, hr_report_pair *pairs, size_t most) {
         if (d < 0 && p < 0) continue;
         size_t k = 0;
         while (k < n && !same_weights(all[k].decode ? all[k].decode : all[k].prefill, cell)) k++;
-        if (k == n && n == CONSIDERED) continue;
+        if (k == n && n == HR_PAIRS_MOST) continue;
         if (k == n) all[n++] = (hr_report_pair){NULL, NULL};
         if (d >= 0 && (!all[k].decode || d > rank_decode(all[k].decode))) all[k].decode = cell;
         if (p >= 0 && (!all[k].prefill || p > rank_prefill(all[k].prefill))) all[k].prefill = cell;
