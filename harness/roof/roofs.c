@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum { MIN_SHOTS = 6, READ_NS = 32000000, FLOP_SHOTS = 3, CLOCK_SHOTS = 3 };
 static const size_t MIB = (size_t)1 << 20;
@@ -263,6 +264,7 @@ static hr_status make_buffers(hr_roofs *r) {
             HR_FAIL(HR_ERR_MEMORY, "probes: no memory for %u buffers of %zu MiB; use fewer threads with -t", r->threads,
                     r->bytes / MIB);
     if (!r->buffers) HR_FAIL(HR_ERR_MEMORY, "probes: no memory for the list of %u buffers", r->threads);
+    for (unsigned i = 0; i < r->threads; i++) madvise(r->buffers[i], r->bytes, MADV_DONTFORK); /* no part of a worker */
     fill_job job = {r->buffers, r->bytes};
     hr_gang_run(r->gang, r->threads, do_fill, &job);
     /* not a round number: parts of it that are read side by side then lie in different DRAM banks */
