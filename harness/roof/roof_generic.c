@@ -36,15 +36,6 @@ static const hr_roof_form int8[] = {{"pmaddwd paddd", 0, int8_sse2}, {NULL, 0, N
 
 #else
 
-#define HR_VEC      uint64_t
-#define HR_VEC_ZERO 0
-#define HR_VEC_XOR(acc, address) \
-    do {                         \
-        uint64_t w_;             \
-        memcpy(&w_, address, 8); \
-        acc ^= w_;               \
-    } while (0)
-#define HR_VEC_FOLD(acc) (acc)
 #include "harness/roof/roof_patterns.h"
 
 enum { LANES = 64 };

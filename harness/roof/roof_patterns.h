@@ -1,13 +1,27 @@
 /* roof_patterns.h - the reading patterns, written once for all vector widths.
  *
  * The including file defines HR_VEC (a vector type), HR_VEC_XOR(acc, address) (acc ^= the vector there, in one
- * instruction), HR_VEC_FOLD(acc) (the exclusive or of its 64-bit words) and HR_VEC_ZERO. What limits a core's reading
- * rate is the number of misses in flight; which of these patterns keeps most of them depends on the prefetchers of the
- * core and on the memory behind it, so all are tried. */
+ * instruction), HR_VEC_FOLD(acc) (the exclusive or of its 64-bit words) and HR_VEC_ZERO; without them it reads 64-bit
+ * words in plain C. What limits a core's reading rate is the number of misses in flight; which of these patterns keeps
+ * most of them depends on the prefetchers of the core and on the memory behind it, so all are tried. */
 #ifndef HR_ROOF_PATTERNS_H
 #define HR_ROOF_PATTERNS_H
 
 #include "harness/roof/roof.h"
+
+#include <string.h>
+
+#ifndef HR_VEC
+#define HR_VEC      uint64_t
+#define HR_VEC_ZERO 0
+#define HR_VEC_XOR(acc, address) \
+    do {                         \
+        uint64_t w_;             \
+        memcpy(&w_, address, 8); \
+        acc ^= w_;               \
+    } while (0)
+#define HR_VEC_FOLD(acc) (acc)
+#endif
 
 /* X(streams, near, ahead): streams read side by side; near: in neighbouring pages, else in equal parts of the whole;
  * ahead: bytes of software prefetch within a stream, 0: none. */

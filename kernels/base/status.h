@@ -36,7 +36,12 @@ const char *hr_error(void);
 /* "ok", "out of memory", ... */
 const char *hr_status_text(hr_status code);
 
-#define HR_FAIL(code, ...) return hr_fail((code), __VA_ARGS__)
+/* Returns the code itself, so that compilers and analyzers see that a failure is never HR_OK. */
+#define HR_FAIL(code, ...)            \
+    do {                              \
+        hr_fail((code), __VA_ARGS__); \
+        return (code);                \
+    } while (0)
 #define HR_TRY(call)                          \
     do {                                      \
         hr_status hr_try_ = (call);           \
