@@ -224,7 +224,7 @@ static hr_status set_up(const hr_args *args, command *c) {
         o->measure.text = c->text;
         if (!o->measure.text_bytes)
             HR_FAIL(HR_ERR_INPUT, "%s: the prompt is empty; give a text", hr_args_text(args, "--prompt"));
-        hr_fingerprint(c->text, c->input);
+        hr_fingerprint(c->text, o->measure.text_bytes, c->input);
     }
     read_axes(args, &c->axes);
     c->axes.input = c->input;

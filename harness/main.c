@@ -3,10 +3,12 @@
 #include "harness/formats/formats.h"
 #include "harness/version.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void print_commands(void) {
     printf("headroom - how far LLM inference on this machine is from what the machine can do\n\n"
@@ -94,10 +96,23 @@ static int dispatch(int argc, char **argv) {
     return 0;
 }
 
+/* A stream that the caller closed (`>&-`) gets a descriptor that can be neither read nor written. Else the next file
+ * opened, perhaps the store, would take its number and receive the results. */
+static void hold_streams(void) {
+    for (int fd; (fd = open("/dev/null", O_PATH)) >= 0;) {
+        if (fd <= STDERR_FILENO) continue;
+        close(fd);
+        break;
+    }
+}
+
 /* The locale is never set, so that numbers have a point everywhere. A closed pipe is an error of write, not a death in
- * the middle of a sweep; at the end it becomes the quiet death that shells expect. */
+ * the middle of a sweep; at the end it becomes the quiet death that shells expect. A file that may not grow further
+ * (`ulimit -f`) is an error of write too. */
 int main(int argc, char **argv) {
+    hold_streams();
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     int code = dispatch(argc, argv);
     if (!hr_stream_reader_gone() && hr_stream_flush(stdout) != HR_OK && code == 0) code = hr_report_failure();
     if (hr_stream_reader_gone()) {

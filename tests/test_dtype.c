@@ -224,12 +224,36 @@ static void test_quantize_errors(void **state) {
     assert_non_null(strstr(hr_error(), "infinite"));
 }
 
+/* Rows of random bytes: the short way through the scales says what the values say. */
+static void test_finite(void **state) {
+    (void)state;
+    uint64_t seed = 7;
+    for (int t = 0; t < HR_DTYPE_COUNT; t++) {
+        size_t seen[2] = {0, 0};
+        for (size_t trial = 0; trial < 6000; trial++) {
+            uint8_t row[1024];
+            uint16_t scales[32];
+            float values[768];
+            for (size_t i = 0; i < sizeof row; i++) row[i] = (uint8_t)((seed = seed * 6364136223846793005u + 1) >> 56);
+            memcpy(scales, row + 900, sizeof scales);
+            const hr_mat m = {(hr_dtype)t, 1, hr_dtypes[t].block_elems * (1 + trial % 3), row, scales};
+            hr_mat_row_f32(&m, 0, values);
+            bool finite = true;
+            for (size_t i = 0; i < m.cols; i++) finite = finite && isfinite(values[i]);
+            if (hr_mat_row_is_finite(&m, 0) != finite) fail_msg("%s, trial %zu", hr_dtypes[t].name, trial);
+            seen[finite]++;
+        }
+        assert_true(seen[0] > 0 && seen[1] > 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_f16_all),       cmocka_unit_test(test_f16_rounding),
         cmocka_unit_test(test_bf16),          cmocka_unit_test(test_rows_by_hand),
         cmocka_unit_test(test_quantize),      cmocka_unit_test(test_quantize_int4),
         cmocka_unit_test(test_quantize_ties), cmocka_unit_test(test_quantize_errors),
+        cmocka_unit_test(test_finite),
     };
     return cmocka_run_group_tests_name("dtype", tests, NULL, NULL);
 }

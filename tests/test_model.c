@@ -452,6 +452,14 @@ static void m_mat_inf(gw *w) {
     with(w, "blk.1.attn_q.weight", NULL);
     gw_tensor(w, "blk.1.attn_q.weight", GW_T_BF16, 2, (uint64_t[]){GW_DIM, GW_DIM}, x, sizeof x);
 }
+static void m_mat_nan(gw *w) {
+    uint16_t x[GW_DIM * GW_DIM] = {[GW_DIM * 5 + 1] = 0x7e00, [GW_DIM * 60] = 0x7e00}; /* f16, in rows 5 and 60 */
+    with(w, "blk.0.attn_q.weight", NULL);
+    gw_tensor(w, "blk.0.attn_q.weight", GW_T_F16, 2, (uint64_t[]){GW_DIM, GW_DIM}, x, sizeof x);
+}
+static void m_eps_negative(gw *w) {
+    with(w, "llama.attention.layer_norm_rms_epsilon", NULL), gw_f32(w, "llama.attention.layer_norm_rms_epsilon", -1);
+}
 static void m_scale_nan(gw *w) {
     uint8_t x[GW_DIM * GW_DIM / 32 * 34] = {0xff, 0x7f}; /* the first block's f16 scale */
     with(w, "blk.1.attn_q.weight", NULL);
@@ -505,6 +513,8 @@ static void broken_models_are_named(void **state) {
         {m_norm_size, HR_ERR_INPUT, "tensor 'blk.0.ffn_norm.weight' has 32 values, the keys say 64"},
         {m_norm_nan, HR_ERR_INPUT, "tensor 'output_norm.weight' holds NaN"},
         {m_mat_inf, HR_ERR_INPUT, "tensor 'blk.1.attn_q.weight'"},
+        {m_mat_nan, HR_ERR_INPUT, "tensor 'blk.0.attn_q.weight': row 5 holds NaN"},
+        {m_eps_negative, HR_ERR_INPUT, "epsilon is -1"},
         {m_scale_nan, HR_ERR_INPUT, "tensor 'blk.1.attn_q.weight'"},
         {m_tokens, HR_ERR_INPUT, "has 2 tokens, but token_embd.weight has 40 rows"},
         {m_yarn, HR_ERR_UNSUPPORTED, "RoPE scaling 'yarn'"},

@@ -99,6 +99,13 @@ static hr_status maybe_f32(const hr_gguf *g, const hr_arch *arch, const char *fi
     return hr_gguf_get_f32(g, key, out);
 }
 
+static hr_status need_f32(const hr_gguf *g, const hr_arch *arch, const char *field, float *out) {
+    char key[96];
+    key_of(arch, field, key);
+    if (!hr_gguf_find(g, key)) HR_FAIL(HR_ERR_INPUT, "%s: key '%s' is missing", g->file, key);
+    return hr_gguf_get_f32(g, key, out);
+}
+
 /* A count that some files give per layer: an array is fine when all layers agree. */
 static hr_status per_layer_u32(const hr_gguf *g, const hr_arch *arch, const char *field, uint32_t *out,
                                hr_reasons *reasons) {
@@ -178,12 +185,10 @@ static hr_status read_hparams(const hr_gguf *g, const hr_arch *arch, hr_hparams 
     HR_TRY(maybe_u32(g, arch, "attention.value_length", &value_length));
     if (value_length != hp->head_dim)
         HR_TRY(hr_reason_add(reasons, "keys of %u and values of %u elements", hp->head_dim, value_length));
-    hp->rope_dims = hp->head_dim, hp->rope_base = 10000, hp->rms_eps = -1;
+    hp->rope_dims = hp->head_dim, hp->rope_base = 10000;
     HR_TRY(maybe_u32(g, arch, "rope.dimension_count", &hp->rope_dims));
     HR_TRY(maybe_f32(g, arch, "rope.freq_base", &hp->rope_base));
-    HR_TRY(maybe_f32(g, arch, "attention.layer_norm_rms_epsilon", &hp->rms_eps));
-    if (hp->rms_eps == -1)
-        HR_FAIL(HR_ERR_INPUT, "%s: key '%s.attention.layer_norm_rms_epsilon' is missing", g->file, arch->name);
+    HR_TRY(need_f32(g, arch, "attention.layer_norm_rms_epsilon", &hp->rms_eps));
     hp->attn_scale = hp->head_dim ? (float)(1 / sqrt(hp->head_dim)) : 0;
     HR_TRY(maybe_f32(g, arch, "attention.scale", &hp->attn_scale));
     HR_TRY(read_scaling(g, arch, reasons));

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_THREADS = 256, SAMPLE_ROWS = 4, ROWS_A_REPORT = 2048 };
+enum { MAX_THREADS = 256, ROWS_A_REPORT = 2048 };
 
 typedef struct filler {
     const hr_plan *plan;
@@ -21,8 +21,9 @@ typedef struct filler {
     unsigned n_threads;
     float *rows; /* [n_threads][ld] */
     size_t ld;
-    pthread_mutex_t lock; /* of the failure: the first matrix in order wins, so that the message is always the same */
+    pthread_mutex_t lock; /* of the failure: the first row in order wins, so that the message is always the same */
     size_t failed_mat;
+    unsigned failed_index; /* of the thread */
     hr_status status;
     char message[512];
 } filler;
@@ -47,13 +48,19 @@ static bool all_finite(const float *x, size_t n) {
     return true;
 }
 
-static void fail_mat(filler *f, size_t mat, hr_status status) {
+static void fail_mat(filler *f, size_t mat, unsigned index, hr_status status) {
     pthread_mutex_lock(&f->lock);
-    if (f->status == HR_OK || mat < f->failed_mat) {
-        f->status = status, f->failed_mat = mat;
+    if (f->status == HR_OK || mat < f->failed_mat || (mat == f->failed_mat && index < f->failed_index)) {
+        f->status = status, f->failed_mat = mat, f->failed_index = index;
         snprintf(f->message, sizeof f->message, "tensor '%s': %s", f->plan->mats[mat].name, hr_error());
     }
     pthread_mutex_unlock(&f->lock);
+}
+
+/* A damaged file is named here and not by nonsense in the output. */
+static hr_status check_row(const hr_mat *source, size_t row) {
+    if (hr_mat_row_is_finite(source, row)) return HR_OK;
+    HR_FAIL(HR_ERR_INPUT, "row %zu holds NaN or infinity; fetch the model again", row);
 }
 
 static hr_status fill_rows(filler *f, unsigned index, const hr_plan_mat *m, size_t from, size_t to, double share,
@@ -63,9 +70,13 @@ static hr_status fill_rows(filler *f, unsigned index, const hr_plan_mat *m, size
     size_t row_bytes = hr_row_bytes(slot->dtype, slot->cols), row_scales = hr_row_scales(slot->dtype, slot->cols);
     uint16_t *scales = row_scales ? (uint16_t *)(void *)(f->arena + m->scales_at) : NULL;
     for (size_t r = from; r < to; r++) {
-        row_f32(&m->source, &m->draw, r, slot->cols, row);
-        HR_TRY(hr_quantize_row(slot->dtype, row, slot->cols, f->arena + m->data_at + r * row_bytes,
-                               scales ? scales + r * row_scales : NULL));
+        if (m->source.data) HR_TRY(check_row(&m->source, r));
+        /* Matrices that stay in the file are only read; the first pass would read all of it anyway. */
+        if (!f->plan->keep_file) {
+            row_f32(&m->source, &m->draw, r, slot->cols, row);
+            HR_TRY(hr_quantize_row(slot->dtype, row, slot->cols, f->arena + m->data_at + r * row_bytes,
+                                   scales ? scales + r * row_scales : NULL));
+        }
         if (index == 0 && f->options->progress && (r - from) % ROWS_A_REPORT == 0)
             f->options->progress(share + part * (double)(r - from) / (double)(to - from), f->options->context);
     }
@@ -81,7 +92,7 @@ static void fill_share(filler *f, unsigned index) {
         double part = (double)m->slot->rows * (double)m->slot->cols / all;
         hr_status status = fill_rows(f, index, m, from, to, done, part);
         if (status != HR_OK) {
-            fail_mat(f, i, status);
+            fail_mat(f, i, index, status);
             return;
         }
         done += part;
@@ -117,7 +128,7 @@ static hr_status fill_mats(filler *f) {
     return f->status;
 }
 
-static hr_status convert_mats(const hr_plan *plan, char *arena, const char *file, const hr_load_options *options) {
+static hr_status go_through_mats(const hr_plan *plan, char *arena, const char *file, const hr_load_options *options) {
     filler f = {.plan = plan, .arena = arena, .options = options, .lock = PTHREAD_MUTEX_INITIALIZER};
     f.n_threads = options->threads ? options->threads : allowed_cpus();
     if (f.n_threads > MAX_THREADS) f.n_threads = MAX_THREADS;
@@ -132,29 +143,6 @@ static hr_status convert_mats(const hr_plan *plan, char *arena, const char *file
     return HR_OK;
 }
 
-/* Matrices that stay in the file: some rows of each are looked at, so that a damaged file is named here and not by
- * nonsense in the output. */
-static hr_status sample_mats(const hr_plan *plan, const char *file) {
-    size_t ld = 0;
-    for (size_t i = 0; i < plan->n_mats; i++)
-        if (plan->mats[i].slot->cols > ld) ld = plan->mats[i].slot->cols;
-    float *row = hr_malloc(hr_mul(ld, sizeof *row));
-    if (!row) HR_FAIL(HR_ERR_MEMORY, "%s: out of memory for a row of %zu values", file, ld);
-    hr_status status = HR_OK;
-    for (size_t i = 0; i < plan->n_mats && status == HR_OK; i++) {
-        const hr_mat *m = &plan->mats[i].source;
-        for (size_t k = 0; k < SAMPLE_ROWS && status == HR_OK; k++) {
-            size_t r = (m->rows - 1) * k / (SAMPLE_ROWS - 1);
-            hr_mat_row_f32(m, r, row);
-            if (!all_finite(row, m->cols))
-                status = hr_fail(HR_ERR_INPUT, "%s: tensor '%s': row %zu holds NaN or infinity; fetch the model again",
-                                 file, plan->mats[i].name, r);
-        }
-    }
-    hr_free(row);
-    return status;
-}
-
 hr_status hr_plan_fill(const hr_plan *plan, void *arena, const char *file, const hr_load_options *options) {
     char *base = arena;
     for (size_t i = 0; i < plan->n_vecs; i++) {
@@ -166,7 +154,7 @@ hr_status hr_plan_fill(const hr_plan *plan, void *arena, const char *file, const
             HR_FAIL(HR_ERR_INPUT, "%s: tensor '%s' holds NaN or infinity; fetch the model again", file, v->name);
         *v->slot = out;
     }
-    HR_TRY(plan->keep_file ? sample_mats(plan, file) : convert_mats(plan, base, file, options));
+    HR_TRY(go_through_mats(plan, base, file, options));
     for (size_t i = 0; i < plan->n_mats; i++) {
         const hr_plan_mat *m = &plan->mats[i];
         m->slot->data = plan->keep_file ? m->source.data : base + m->data_at;

@@ -100,6 +100,8 @@ static hr_status take_object(hr_args *args, json_t *object, const char *where, b
         size_t i;
         const hr_opt *opt = find_key(args, key, &i);
         if (!opt) {
+            if (!strcmp(key, "config") || !strcmp(key, "print-config") || !strcmp(key, "help"))
+                HR_FAIL(HR_ERR_USAGE, "%s: %s stands on the command line, not in a config file", where, key);
             char prefix[300], name[90];
             snprintf(prefix, sizeof prefix, "%.200s: ", where);
             snprintf(name, sizeof name, "--%.80s", key);

@@ -59,7 +59,7 @@ static hr_status refuse_number(const hr_opt *opt, const char *shown, const char 
     else if (opt->min == 0 && opt->max == 0)
         snprintf(why, sizeof why, "must be %s", what);
     else
-        snprintf(why, sizeof why, "must be %s from %.12g to %.12g", what, opt->min, opt->max);
+        snprintf(why, sizeof why, "must be %s from %.16g to %.16g", what, opt->min, opt->max);
     return refuse(opt, shown, value, why);
 }
 

@@ -48,6 +48,8 @@ hr_status hr_roofs_measure(hr_roofs *roofs, bool quick, void (*progress)(double 
 /* Last-level cache in bytes, of all threads together, as the knee of a short size sweep (for cache_resident); under a
  * second, cached in *roofs. */
 hr_status hr_roofs_llc(hr_roofs *roofs, uint64_t *bytes);
+/* Asked between the reads of hr_roofs_llc; true ends it with ERR_INTERRUPTED. */
+void hr_roofs_stop_when(hr_roofs *roofs, bool (*stop)(void));
 
 /* One way to keep an arithmetic unit busy: an instruction, a vector width, a number of accumulators. */
 typedef struct hr_roof_form {

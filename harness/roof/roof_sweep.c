@@ -81,7 +81,10 @@ hr_status hr_roofs_llc(hr_roofs *r, uint64_t *bytes) {
     if (!r->llc) {
         hr_curve curve;
         set_sizes(&curve, 512 * KIB, r->bytes / 2, 4);
-        for (unsigned i = 0; i < curve.n; i++) curve.gb_s[i] = read_again_in_parts(r, curve.bytes[i]);
+        for (unsigned i = 0; i < curve.n; i++) {
+            if (r->stop && r->stop()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
+            curve.gb_s[i] = read_again_in_parts(r, curve.bytes[i]);
+        }
         r->llc = (uint64_t)hr_knee_last(&curve) * r->threads;
         if (!r->llc) r->llc = r->cpus.cache[2] ? r->cpus.cache[2] : r->cpus.cache[1] * r->threads;
     }

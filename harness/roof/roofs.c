@@ -309,6 +309,10 @@ unsigned hr_roofs_threads(const hr_roofs *r) {
     return r->threads;
 }
 
+void hr_roofs_stop_when(hr_roofs *r, bool (*stop)(void)) {
+    r->stop = stop;
+}
+
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
 static double psi_some_us(void) {

@@ -36,6 +36,7 @@ struct hr_roofs {
     hr_filler fillers[HR_UNIT_COUNT][HR_MAX_FORMS];
     unsigned n_fillers[HR_UNIT_COUNT]; /* best first; 0: the machine lacks the unit */
     uint64_t llc;                      /* 0: not measured yet */
+    bool (*stop)(void);                /* NULL: never */
 };
 
 /* Reads bytes (a multiple of 4096) at offset of each buffer, passes times, in the first `threads` threads; GB/s. */

@@ -55,16 +55,16 @@ hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
 }
 
 /* Two FNV-1a sums over the text with different starts, each finished by the splitmix64 mixer. */
-static uint64_t mixed_fnv(const char *text, uint64_t h) {
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) h = (h ^ *c) * 0x100000001b3u;
+static uint64_t mixed_fnv(const char *text, size_t n, uint64_t h) {
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
     h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
     h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
     return h ^ (h >> 31);
 }
 
-void hr_fingerprint(const char *text, char out[33]) {
-    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, mixed_fnv(text, 0xcbf29ce484222325u),
-             mixed_fnv(text, 0x9e3779b97f4a7c15u));
+void hr_fingerprint(const char *text, size_t n, char out[33]) {
+    snprintf(out, 33, "%016" PRIx64 "%016" PRIx64, mixed_fnv(text, n, 0xcbf29ce484222325u),
+             mixed_fnv(text, n, 0x9e3779b97f4a7c15u));
 }
 
 void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
@@ -78,7 +78,7 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
              c->n_seqs, c->batch, c->ubatch, hr_quant_name(c->quant), hr_act_name((hr_act)c->act),
              hr_dtypes[c->k_type].name, hr_dtypes[c->v_type].name, hr_kv_layout_name(c->kv_layout), c->page_size,
              c->kv_alloc, c->flash, HR_CELL_FUSION, HR_CELL_WEIGHTS, c->threads, hr_isa_name(c->isa), HR_CELL_DEVICE);
-    hr_fingerprint(text, out);
+    hr_fingerprint(text, strlen(text), out);
 }
 
 uint64_t hr_cell_positions(const hr_cell_config *c) {

@@ -45,7 +45,7 @@ hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa);
 void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
                 char out[33]);
 /* 128 bits of a text as 32 hex digits; not cryptographic. */
-void hr_fingerprint(const char *text, char out[33]);
+void hr_fingerprint(const char *text, size_t n, char out[33]);
 
 /* The configuration that the engine is opened with: room for this cell and no more. */
 hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx);

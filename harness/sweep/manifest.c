@@ -33,7 +33,7 @@ json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const 
     char sum[33] = "", text[80];
     for (size_t i = 0; i < plan->n; i++) {
         snprintf(text, sizeof text, "%s%s", sum, plan->cells[i].id);
-        hr_fingerprint(text, sum);
+        hr_fingerprint(text, strlen(text), sum);
     }
     return json_pack("{s:s, s:s, s:o, s:o, s:s}", "build_commit", hr_commit(), "machine", machine->class_name, "models",
                      models, "config", config, "cells", sum);

@@ -64,6 +64,7 @@ static hr_status open_roofs(sweep *s) {
             s->plan->cells[i].config.threads <= s->machine->threads)
             s->roof_threads = (unsigned)s->plan->cells[i].config.threads;
     HR_TRY(hr_roofs_create(s->roof_threads, &s->roofs));
+    hr_roofs_stop_when(s->roofs, hr_interrupted);
     uint64_t llc;
     HR_TRY(hr_roofs_llc(s->roofs, &llc));
     s->llc_bytes = (double)llc;
@@ -239,8 +240,6 @@ int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_
     const char *fault = getenv("HEADROOM_FAULT");
     unsigned long nth;
     if (fault && sscanf(fault, "write:%lu", &nth) == 1) hr_fault_arm(HR_FAULT_WRITE, nth);
-    if (getenv("HEADROOM_PLANT"))
-        fprintf(stderr, "headroom: HEADROOM_PLANT=%s makes these ops slower on purpose\n", getenv("HEADROOM_PLANT"));
 
     json_t *manifest = hr_manifest(plan, machine, options->args);
     const hr_status opened = manifest ? hr_sink_open(options, machine, manifest, &s.sink)

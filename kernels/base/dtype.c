@@ -234,14 +234,54 @@ static void quantize_i4(const float *x, size_t cols, uint8_t *out, uint16_t *sca
     }
 }
 
-/* Infinities and NaN have all exponent bits set: the largest |bits| tells. */
-static bool all_finite(const float *x, size_t n) {
+/* ---- finite or not: infinities and NaN have all exponent bits set ---- */
+
+/* The largest |bits| tells. */
+static bool floats_finite(const uint8_t *p, size_t n) {
     int32_t most = 0;
     for (size_t i = 0; i < n; i++) {
-        const int32_t a = (int32_t)(float_bits(x[i]) & 0x7fffffffu);
+        uint32_t bits;
+        memcpy(&bits, p + 4 * i, sizeof bits);
+        const int32_t a = (int32_t)(bits & 0x7fffffffu);
         most = a > most ? a : most;
     }
     return most < 0x7f800000;
+}
+
+enum { F16_EXPONENT = 0x7c00, BF16_EXPONENT = 0x7f80 };
+
+/* n 16-bit floats, `stride` bytes from one to the next. */
+static inline bool halves_finite(const uint8_t *p, size_t n, size_t stride, unsigned exponent) {
+    unsigned bad = 0;
+    for (size_t i = 0; i < n; i++) bad |= (load_u16(p + i * stride) & exponent) == exponent;
+    return !bad;
+}
+
+bool hr_mat_row_is_finite(const hr_mat *m, size_t row) {
+    const uint8_t *p = hr_mat_row(m, row);
+    const size_t blocks = m->cols / hr_dtypes[m->dtype].block_elems;
+    switch (m->dtype) {
+    case HR_F32:
+        return floats_finite(p, m->cols);
+    case HR_F16:
+        return halves_finite(p, m->cols, 2, F16_EXPONENT);
+    case HR_BF16:
+        return halves_finite(p, m->cols, 2, BF16_EXPONENT);
+    case HR_Q8_0:
+        return halves_finite(p, blocks, 34, F16_EXPONENT);
+    case HR_Q4_0:
+        return halves_finite(p, blocks, 18, F16_EXPONENT);
+    case HR_Q4_1: /* scale and minimum */
+        return halves_finite(p, blocks, 20, F16_EXPONENT) && halves_finite(p + 2, blocks, 20, F16_EXPONENT);
+    case HR_Q6_K:
+        return halves_finite(p + 208, blocks, 210, F16_EXPONENT);
+    case HR_I8G32:
+    case HR_I4G32:
+        return halves_finite((const uint8_t *)hr_mat_scales(m, row), hr_row_scales(m->dtype, m->cols), 2, F16_EXPONENT);
+    case HR_DTYPE_COUNT:
+        break;
+    }
+    return false;
 }
 
 hr_status hr_quantize_row(hr_dtype t, const float *x, size_t cols, void *data, uint16_t *scales) {
@@ -249,7 +289,8 @@ hr_status hr_quantize_row(hr_dtype t, const float *x, size_t cols, void *data, u
     if (cols % hr_dtypes[t].block_elems)
         HR_FAIL(HR_ERR_INPUT, "a row of %zu columns cannot be stored as %s, whose blocks have %u; choose another type",
                 cols, hr_dtypes[t].name, hr_dtypes[t].block_elems);
-    if (!all_finite(x, cols)) HR_FAIL(HR_ERR_INPUT, "a weight is infinite or not a number; the model file is broken");
+    if (!floats_finite((const uint8_t *)x, cols))
+        HR_FAIL(HR_ERR_INPUT, "a weight is infinite or not a number; the model file is broken");
     switch (t) {
     case HR_F32:
         memcpy(data, x, cols * sizeof *x);

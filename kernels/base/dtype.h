@@ -84,6 +84,9 @@ uint16_t hr_f32_to_bf16(float f); /* NaN stays NaN */
  * matrix kernels and for conversion at load. */
 void hr_mat_row_f32(const hr_mat *m, size_t row, float *out);
 
+/* Whether every value of a row is a number; reads what decides it, in quantized types the scales alone. */
+bool hr_mat_row_is_finite(const hr_mat *m, size_t row);
+
 /* Quantizes one row of cols floats to F32, F16, BF16, I8G32 or I4G32: data[row bytes], scales[row scales].
  * int8: d = max|x| / 127, q = round(x / d). int4: d = x of largest magnitude / -8, or over -7 or -9 where that
  * leaves a smaller sum of squared errors; q = round(x / d) in -8..7, + 8. The stored f16 d is the one
