@@ -169,6 +169,17 @@ static hr_status read_slo(const char *text, double *ttft_ms, double *tpot_ms) {
     return HR_OK;
 }
 
+/* Rows and the store hold these, and JSON is UTF-8. */
+static hr_status check_utf8(const hr_args *args, const char *name) {
+    const hr_words list = words(args, name);
+    for (size_t i = 0; i < list.n; i++) {
+        json_t *probe = json_string(list.v[i]);
+        if (!probe) HR_FAIL(HR_ERR_USAGE, "%s %.200s: is not UTF-8 and cannot stand in a result", name, list.v[i]);
+        json_decref(probe);
+    }
+    return HR_OK;
+}
+
 /* --tag, joined by ';'. */
 static hr_status read_tags(const hr_args *args, char *out, size_t n) {
     const hr_words tags = words(args, "--tag");
@@ -211,6 +222,8 @@ static hr_status set_up(const hr_args *args, command *c) {
     hr_sweep_options *o = &c->options;
     HR_TRY(hr_output_resolve(args, &o->output));
     HR_TRY(read_measuring(args, &o->measure));
+    HR_TRY(check_utf8(args, "--model"));
+    HR_TRY(check_utf8(args, "--tag"));
     HR_TRY(read_tags(args, c->tags, sizeof c->tags));
     const char *db = hr_args_text(args, "--db");
     o->db = strcmp(db, "none") ? db : NULL;

@@ -24,7 +24,7 @@ typedef struct hr_worker {
     size_t n, capacity;
 } hr_worker;
 
-/* Forks. The child never returns, ignores SIGINT and SIGTERM (the parent decides) and dies with its parent. */
+/* Forks. The child never returns, ignores SIGINT, SIGTERM and SIGHUP (the parent decides) and dies with its parent. */
 hr_status hr_worker_start(hr_worker *worker, const hr_measure_options *options);
 hr_status hr_worker_send(hr_worker *worker, json_t *message); /* takes the reference */
 /* Called about ten times a second while an answer is awaited. share < 0: no news. */

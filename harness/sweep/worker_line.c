@@ -19,7 +19,7 @@ _Noreturn static void child(int socket, pid_t parent, const hr_measure_options *
     /* A parent that died before the call below leaves a child with another parent. */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) || getppid() != parent) _exit(1);
     prctl(PR_SET_NAME, "headroom-worker");
-    signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN), signal(SIGPIPE, SIG_IGN);
+    signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN), signal(SIGHUP, SIG_IGN), signal(SIGPIPE, SIG_IGN);
     hr_worker_serve(socket, options);
     _exit(0); /* not exit: what the parent had buffered must not be written twice */
 }
