@@ -322,7 +322,7 @@ static hr_work attention_setup(pass *p) {
                        .pos0 = g->pos0,
                        .q = p->e->b.qkv + g->row0 * ld,
                        .ldq = ld,
-                       .out = p->e->b.att + g->row0 * s->q_dim,
+                       .out = p->e->b.att + (size_t)g->row0 * s->q_dim,
                        .ldo = s->q_dim,
                        .scale = p->m->hp.attn_scale};
         if (hr_attn_is_split(a)) {

@@ -26,11 +26,12 @@ typedef enum hr_act { HR_ACT_F32, HR_ACT_BF16, HR_ACT_INT8, HR_ACT_COUNT } hr_ac
 const char *hr_act_name(hr_act act); /* "f32", "bf16", "int8" */
 
 /* Op classes: the same names in the store, traces and explain. */
-#define HR_OP_LIST(X)                                                                                               \
-    X(EMBED, "embed")                                                                                               \
-    X(NORM, "norm") X(QKV, "qkv") X(ROPE, "rope") X(KV_APPEND, "kv_append") X(ATTENTION, "attention") X(OUT, "out") \
-        X(GATE_UP, "gate_up") X(DOWN, "down") X(HEAD, "head") X(SAMPLE, "sample") X(ROUTE, "route")                 \
-            X(EXPERTS, "experts")
+/* clang-format off */
+#define HR_OP_LIST(X)                                                                        \
+    X(EMBED, "embed") X(NORM, "norm") X(QKV, "qkv") X(ROPE, "rope") X(KV_APPEND, "kv_append") \
+    X(ATTENTION, "attention") X(OUT, "out") X(GATE_UP, "gate_up") X(DOWN, "down")            \
+    X(HEAD, "head") X(SAMPLE, "sample") X(ROUTE, "route") X(EXPERTS, "experts")
+/* clang-format on */
 typedef enum hr_op {
 #define X(id, name) HR_OP_##id,
     HR_OP_LIST(X)
