@@ -183,9 +183,6 @@ void hr_pool_destroy(hr_pool *p) {
     hr_free(p->memory);
 }
 
-unsigned hr_pool_threads(const hr_pool *p) {
-    return p->threads;
-}
 bool hr_pool_pinned(const hr_pool *p) {
     return p->pinned;
 }

@@ -16,7 +16,6 @@ typedef void hr_pool_fn(void *context, unsigned thread, unsigned n_threads);
  * back by destroy). Denormals are flushed to zero in every thread of the pool (FTZ, DAZ), the caller's inside run. */
 hr_status hr_pool_create(unsigned threads, bool pin, hr_pool **out);
 void hr_pool_destroy(hr_pool *pool);
-unsigned hr_pool_threads(const hr_pool *pool);
 bool hr_pool_pinned(const hr_pool *pool); /* pinning was asked for and obtained */
 void hr_pool_run(hr_pool *pool, hr_pool_fn *fn, void *context);
 

@@ -1,13 +1,8 @@
 #include "engine/sample.h"
 
-#include <math.h>
+#include "kernels/base/random.h"
 
-uint64_t hr_random(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
+#include <math.h>
 
 /* Uniform in [0, 1), 53 bits. */
 static double uniform(uint64_t *rng) {

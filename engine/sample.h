@@ -15,7 +15,5 @@ int32_t hr_sample(const float *logits, size_t n, const hr_sampling *how, uint64_
 /* The k largest, best first (ties: lower id first), into out[k]; returns how many (k or n). */
 size_t hr_top_k(const float *logits, size_t n, size_t k, hr_candidate *out);
 double hr_logsumexp(const float *logits, size_t n);
-/* splitmix64: the next 64 random bits. */
-uint64_t hr_random(uint64_t *state);
 
 #endif

@@ -5,6 +5,7 @@
 #include "harness/cli/read_file.h"
 #include "harness/cli/text_run.h"
 #include "harness/generate/logits.h"
+#include "harness/stats/stats.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
 

@@ -5,6 +5,7 @@
 #include "harness/cli/read_file.h"
 #include "harness/cli/text_run.h"
 #include "harness/generate/perplexity.h"
+#include "harness/stats/stats.h"
 #include "kernels/base/memory.h"
 
 #include <math.h>
@@ -30,9 +31,9 @@ static hr_status print_result(const hr_output *output, const hr_perplexity *p) {
         return hr_out_commit(&out);
     }
     json_t *object = json_object();
-    json_object_set_new(object, "ppl", isfinite(p->ppl) ? json_real(p->ppl) : json_null());
-    json_object_set_new(object, "nll_mean", isfinite(p->nll_mean) ? json_real(p->nll_mean) : json_null());
-    json_object_set_new(object, "nll_stderr", isfinite(p->nll_stderr) ? json_real(p->nll_stderr) : json_null());
+    json_object_set_new(object, "ppl", hr_real_or_null(p->ppl));
+    json_object_set_new(object, "nll_mean", hr_real_or_null(p->nll_mean));
+    json_object_set_new(object, "nll_stderr", hr_real_or_null(p->nll_stderr));
     json_object_set_new(object, "windows", json_integer((json_int_t)p->windows));
     json_object_set_new(object, "tokens_scored", json_integer((json_int_t)p->tokens_scored));
     hr_status status = hr_output_object(output, object);

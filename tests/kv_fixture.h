@@ -7,20 +7,15 @@
 
 #include "engine/kv/kv_cache.h"
 #include "kernels/base/memory.h"
+#include "kernels/base/random.h"
 #include "kernels/table.h"
 
-static inline uint64_t fix_next(uint64_t *state) {
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
 static inline uint32_t fix_below(uint64_t *state, uint32_t n) {
-    return (uint32_t)(fix_next(state) % n);
+    return (uint32_t)(hr_random(state) % n);
 }
 /* Uniform in [-1, 1). */
 static inline float fix_float(uint64_t *state) {
-    return (float)((double)(fix_next(state) >> 11) / 4503599627370496.0 - 1);
+    return (float)((double)(hr_random(state) >> 11) / 4503599627370496.0 - 1);
 }
 static inline float *fix_floats(size_t n, uint64_t seed) {
     float *x = hr_malloc(n * sizeof *x);

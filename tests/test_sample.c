@@ -2,6 +2,7 @@
 #include "hr_test.h"
 
 #include "engine/sample.h"
+#include "kernels/base/random.h"
 #include <stdlib.h>
 
 enum { N = 1000 };

@@ -6,6 +6,7 @@
 #include "engine/model/synth.h"
 
 #include "kernels/base/nearest.h"
+#include "kernels/base/random.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -174,17 +175,9 @@ void hr_synth_rope(const hr_synth *synth, double *freq) {
 
 /* ---- values ----------------------------------------------------------------------------------------------------- */
 
-/* The finalizer of splitmix64 (Steele, Lea, Flood 2014): a bijection that makes successive counters look random. */
-static inline uint64_t mix(uint64_t z) {
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-static const uint64_t GOLDEN = 0x9e3779b97f4a7c15u;
-
 static uint64_t key_of(uint64_t seed, const char *name) {
-    uint64_t key = mix(seed + GOLDEN);
-    for (const char *c = name; *c; c++) key = mix((key ^ (unsigned char)*c) + GOLDEN);
+    uint64_t key = hr_mix64(seed + HR_GOLDEN);
+    for (const char *c = name; *c; c++) key = hr_mix64((key ^ (unsigned char)*c) + HR_GOLDEN);
     return key;
 }
 
@@ -206,16 +199,16 @@ void hr_synth_bind(const hr_synth *synth, hr_plan *plan) {
 /* Four values a counter: 16 bits each, uniform within sqrt(3) standard deviations, never 0. */
 void hr_synth_row(const hr_draw *draw, size_t row, size_t cols, float *out) {
     const float scale = draw->std * 1.7320508f / 32768, center = draw->center + 0.5f * scale;
-    uint64_t counter = draw->key + row * ((cols + 3) / 4) * GOLDEN;
+    uint64_t counter = draw->key + row * ((cols + 3) / 4) * HR_GOLDEN;
     size_t c = 0;
     for (; c + 4 <= cols; c += 4) {
-        uint64_t bits = mix(counter += GOLDEN);
+        uint64_t bits = hr_mix64(counter += HR_GOLDEN);
         out[c] = center + scale * (float)(int16_t)bits;
         out[c + 1] = center + scale * (float)(int16_t)(bits >> 16);
         out[c + 2] = center + scale * (float)(int16_t)(bits >> 32);
         out[c + 3] = center + scale * (float)(int16_t)(bits >> 48);
     }
-    for (uint64_t bits = mix(counter + GOLDEN); c < cols; c++, bits >>= 16)
+    for (uint64_t bits = hr_mix64(counter + HR_GOLDEN); c < cols; c++, bits >>= 16)
         out[c] = center + scale * (float)(int16_t)bits;
 }
 

@@ -1,5 +1,6 @@
 #include "harness/generate/logits.h"
 
+#include "harness/stats/stats.h"
 #include "kernels/base/memory.h"
 
 #include <math.h>
@@ -19,10 +20,6 @@ static int better_first(const void *a, const void *b) {
         return x->value > y->value ? -1 : 1;
     }
     return x->id < y->id ? -1 : x->id > y->id;
-}
-
-json_t *hr_real_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
 }
 
 hr_status hr_logits_top(const float *logits, size_t n, size_t k, json_t **out) {

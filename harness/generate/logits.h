@@ -1,4 +1,4 @@
-/* logits.h - what is said about a row of logits: the largest, their normalizer, the probability of one token. */
+/* logits.h - what is said about a row of logits: the largest and their normalizer. */
 #ifndef HR_LOGITS_H
 #define HR_LOGITS_H
 
@@ -10,7 +10,5 @@
 hr_status hr_logits_top(const float *logits, size_t n, size_t k, json_t **out);
 /* log(sum exp(x)), in double, by the largest first: no overflow. */
 double hr_logits_logsumexp(const float *logits, size_t n);
-/* A JSON real, or null when the value is not finite. */
-json_t *hr_real_or_null(double value);
 
 #endif

@@ -210,10 +210,6 @@ static hr_status measure_unit(plan *p, unsigned threads, int unit) {
     return HR_OK;
 }
 
-static json_t *number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 static hr_status finish(plan *p) {
     double handoff[5], clock = 0, median = NAN;
     unsigned n = sizeof handoff / sizeof *handoff, got = 0;
@@ -225,14 +221,15 @@ static hr_status finish(plan *p) {
     if (got) median = hr_median(handoff, got);
     json_t *ridge = json_object();
     for (int u = 0; u < HR_UNIT_COUNT; u++)
-        if (p->gflop_s[u] > 0) json_object_set_new(ridge, hr_unit_names[u], number(p->gflop_s[u] / p->dram_gb_s));
+        if (p->gflop_s[u] > 0)
+            json_object_set_new(ridge, hr_unit_names[u], hr_real_or_null(p->gflop_s[u] / p->dram_gb_s));
     hr_machine machine;
     HR_TRY(hr_machine_get(&machine));
     uint64_t llc;
     HR_TRY(hr_roofs_llc(p->r, &llc));
     json_t *last = json_pack("{s:o, s:o, s:o, s:o, s:o, s:n}", "machine", hr_machine_json(&machine), "ridge_flop_byte",
                              ridge, "llc_bytes", llc ? json_integer((json_int_t)llc) : json_null(), "clock_ghz",
-                             number(clock), "handoff_ns", number(median), "datasheet_read_gb_s");
+                             hr_real_or_null(clock), "handoff_ns", hr_real_or_null(median), "datasheet_read_gb_s");
     bool failed = !last || json_object_update(p->out, last);
     json_decref(last);
     if (failed) HR_FAIL(HR_ERR_MEMORY, "roof: no memory for the results");

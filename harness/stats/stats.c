@@ -89,8 +89,12 @@ hr_status hr_dist_of(const double *samples, size_t n, hr_dist *out) {
     return HR_OK;
 }
 
+json_t *hr_real_or_null(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
 static bool put_number(json_t *object, const char *key, double value) {
-    return json_object_set_new(object, key, isfinite(value) ? json_real(value) : json_null()) == 0;
+    return json_object_set_new(object, key, hr_real_or_null(value)) == 0;
 }
 
 json_t *hr_dist_json(const double *samples, size_t n) {

@@ -21,6 +21,8 @@ typedef struct hr_dist {
 hr_status hr_dist_of(const double *samples, size_t n, hr_dist *out);
 /* The object of cell_keys.h; JSON null when samples are none. New reference; NULL when out of memory. */
 json_t *hr_dist_json(const double *samples, size_t n);
+/* A JSON real, or null when the value is not finite. */
+json_t *hr_real_or_null(double value);
 double hr_quantile_sorted(const double *sorted, size_t n, double q);
 double hr_median(double *samples, size_t n); /* reorders samples */
 /* Ranks (0-based, inclusive) of the order statistics that bound the median with at least 95 %; false when n < 6. */

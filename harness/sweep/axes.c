@@ -1,6 +1,7 @@
 #include "harness/sweep/axes.h"
 
 #include "kernels/base/memory.h"
+#include "kernels/base/random.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -204,13 +205,6 @@ static hr_status add_group(builder *b, const hr_cell_config *c, size_t info) {
     }
 }
 
-static uint64_t random64(uint64_t *state) { /* splitmix64 */
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
 bool hr_sweep_plan_same_group(const hr_sweep_cell *a, const hr_sweep_cell *b) {
     return a->info == b->info;
 }
@@ -225,7 +219,7 @@ static hr_status shuffle(hr_sweep_plan *plan, uint64_t seed) {
     }
     for (size_t i = 0; i < plan->n_infos; i++) order[i] = i;
     for (size_t i = plan->n_infos; i > 1; i--) {
-        const size_t j = random64(&seed) % i, t = order[i - 1];
+        const size_t j = hr_random(&seed) % i, t = order[i - 1];
         order[i - 1] = order[j], order[j] = t;
     }
     for (size_t g = 0; g < plan->n_infos; g++) {
@@ -233,7 +227,7 @@ static hr_status shuffle(hr_sweep_plan *plan, uint64_t seed) {
         for (size_t i = 0; i < plan->n; i++)
             if (plan->cells[i].info == order[g]) out[n++] = plan->cells[i];
         for (size_t i = n - first; i > 1; i--) {
-            const size_t j = random64(&seed) % i;
+            const size_t j = hr_random(&seed) % i;
             const hr_sweep_cell t = out[first + i - 1];
             out[first + i - 1] = out[first + j], out[first + j] = t;
         }

@@ -1,15 +1,9 @@
 #include "harness/sweep/bench_input.h"
 
 #include "kernels/base/memory.h"
+#include "kernels/base/random.h"
 
 #include <string.h>
-
-static uint64_t random64(uint64_t *state) { /* splitmix64 */
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
 
 hr_status hr_input_init(hr_input *in, const hr_model *model, const char *text, size_t text_bytes, uint64_t seed,
                         size_t longest) {
@@ -44,7 +38,7 @@ void hr_input_fini(hr_input *in) {
 
 void hr_input_tokens(hr_input *in, uint64_t which, int32_t *out, size_t n) {
     if (!in->text) {
-        for (size_t i = 0; i < n; i++) out[i] = (int32_t)(random64(&in->random) % in->vocab);
+        for (size_t i = 0; i < n; i++) out[i] = (int32_t)(hr_random(&in->random) % in->vocab);
         return;
     }
     const size_t start = (size_t)(which * 7919 % in->n_ids);

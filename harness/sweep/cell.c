@@ -2,6 +2,7 @@
 
 #include "harness/formats/cell_keys.h"
 #include "harness/version.h"
+#include "kernels/base/random.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -57,9 +58,7 @@ hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
 /* Two FNV-1a sums over the text with different starts, each finished by the splitmix64 mixer. */
 static uint64_t mixed_fnv(const char *text, size_t n, uint64_t h) {
     for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
-    h = (h ^ (h >> 30)) * 0xbf58476d1ce4e5b9u;
-    h = (h ^ (h >> 27)) * 0x94d049bb133111ebu;
-    return h ^ (h >> 31);
+    return hr_mix64(h);
 }
 
 void hr_fingerprint(const char *text, size_t n, char out[33]) {

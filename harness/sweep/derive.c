@@ -88,7 +88,7 @@ void hr_row_flag(json_t *row, const char *flag) {
 }
 
 static void set(json_t *row, const char *key, double value) {
-    json_object_set_new(row, key, isfinite(value) ? json_real(value) : json_null());
+    json_object_set_new(row, key, hr_real_or_null(value));
 }
 
 static double get(const json_t *object, const char *key) {
@@ -172,8 +172,7 @@ static void put_rates(json_t *row, const hr_cell_config *c, const json_t *result
 
 static void put_units(json_t *row, const char *key, const double *value) {
     json_t *units = json_object();
-    for (int u = 0; u < HR_UNIT_COUNT; u++)
-        json_object_set_new(units, hr_unit_names[u], isfinite(value[u]) ? json_real(value[u]) : json_null());
+    for (int u = 0; u < HR_UNIT_COUNT; u++) json_object_set_new(units, hr_unit_names[u], hr_real_or_null(value[u]));
     json_object_set_new(row, key, units);
 }
 

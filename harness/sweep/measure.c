@@ -297,7 +297,7 @@ static void flag_reduced_clock(hr_bench *b, hr_stop *stop) {
 }
 
 static void put_number(json_t *out, const char *key, double value) {
-    json_object_set_new(out, key, isfinite(value) ? json_real(value) : json_null());
+    json_object_set_new(out, key, hr_real_or_null(value));
 }
 
 hr_status hr_bench_run(hr_bench *b, json_t **out) {

@@ -1,6 +1,7 @@
 /* The states seen beside the cells of a sweep, kept as the ceilings of its run. */
 #include "harness/sweep/sweep.h"
 
+#include "harness/stats/stats.h"
 #include "kernels/base/memory.h"
 
 #include <math.h>
@@ -34,10 +35,6 @@ static bool figure(const hr_state_log *log, size_t offset, double *scratch, hr_d
     return n && hr_dist_of(scratch, n, out) == HR_OK;
 }
 
-static json_t *number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 json_t *hr_state_log_roof(const hr_state_log *log, const hr_machine *machine, unsigned threads, double llc_bytes) {
     double *scratch = hr_malloc(hr_mul(log->n + 1, sizeof *scratch));
     if (!scratch) return NULL;
@@ -45,21 +42,22 @@ json_t *hr_state_log_roof(const hr_state_log *log, const hr_machine *machine, un
     hr_dist d, read;
     const bool have_read = figure(log, offsetof(hr_state, read_gb_s), scratch, &read);
     if (have_read)
-        json_array_append_new(reads, json_pack("{s:s, s:n, s:i, s:o, s:o, s:o}", "level", "DRAM", "bytes_per_thread",
-                                               "threads", (int)threads, "median", number(read.p50), "ci95_lo",
-                                               number(read.ci95_lo), "ci95_hi", number(read.ci95_hi)));
+        json_array_append_new(reads,
+                              json_pack("{s:s, s:n, s:i, s:o, s:o, s:o}", "level", "DRAM", "bytes_per_thread",
+                                        "threads", (int)threads, "median", hr_real_or_null(read.p50), "ci95_lo",
+                                        hr_real_or_null(read.ci95_lo), "ci95_hi", hr_real_or_null(read.ci95_hi)));
     for (size_t u = 0; u < HR_UNIT_COUNT; u++) {
         if (!figure(log, offsetof(hr_state, gflop_s) + u * sizeof(double), scratch, &d)) continue;
         json_array_append_new(flops, json_pack("{s:s, s:i, s:o, s:o, s:o}", "unit", hr_unit_names[u], "threads",
-                                               (int)threads, "median", number(d.p50), "ci95_lo", number(d.ci95_lo),
-                                               "ci95_hi", number(d.ci95_hi)));
-        if (have_read) json_object_set_new(ridge, hr_unit_names[u], number(d.p50 / read.p50));
+                                               (int)threads, "median", hr_real_or_null(d.p50), "ci95_lo",
+                                               hr_real_or_null(d.ci95_lo), "ci95_hi", hr_real_or_null(d.ci95_hi)));
+        if (have_read) json_object_set_new(ridge, hr_unit_names[u], hr_real_or_null(d.p50 / read.p50));
     }
     const bool have_clock = figure(log, offsetof(hr_state, clock_ghz), scratch, &d);
     const double clock = have_clock ? d.p50 : NAN;
     const double handoff = figure(log, offsetof(hr_state, handoff_ns), scratch, &d) ? d.p50 : NAN;
     hr_free(scratch);
     return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "machine", hr_machine_json(machine), "read_gb_s", reads,
-                     "gflop_s", flops, "ridge_flop_byte", ridge, "llc_bytes", number(llc_bytes), "clock_ghz",
-                     number(clock), "handoff_ns", number(handoff));
+                     "gflop_s", flops, "ridge_flop_byte", ridge, "llc_bytes", hr_real_or_null(llc_bytes), "clock_ghz",
+                     hr_real_or_null(clock), "handoff_ns", hr_real_or_null(handoff));
 }

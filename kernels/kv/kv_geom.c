@@ -1,5 +1,7 @@
 #include "kernels/kv/kv_run.h"
 
+#include "kernels/base/random.h"
+
 #include <string.h>
 
 static const char *const layout_names[HR_KV_LAYOUT_COUNT] = {"head",     "token",    "block", "zorder",
@@ -67,13 +69,10 @@ static void fill_morton(hr_kv_geom *g, bool head_low) {
 /* A fixed permutation (Fisher-Yates over splitmix64), the same in every build and on every machine. */
 static void fill_shuffled(hr_kv_geom *g) {
     const uint32_t n = g->super * g->n_heads;
-    uint64_t state = 0x9e3779b97f4a7c15u;
+    uint64_t state = HR_GOLDEN;
     for (uint32_t i = 0; i < n; i++) g->rank[i] = (uint16_t)i;
     for (uint32_t i = n; i-- > 1;) {
-        uint64_t z = state += 0x9e3779b97f4a7c15u;
-        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-        const uint32_t j = (uint32_t)((z ^ z >> 31) % (i + 1));
+        const uint32_t j = (uint32_t)(hr_random(&state) % (i + 1));
         const uint16_t t = g->rank[i];
         g->rank[i] = g->rank[j], g->rank[j] = t;
     }
