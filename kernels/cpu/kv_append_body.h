@@ -1,5 +1,6 @@
-/* kv_append_body.h - writing K and V rows in the type of the cache; included once by each attn_*.c. The bits are those
- * of hr_quantize_row and the scalar conversions on every ISA; values that are not finite stay so in f32, f16 and bf16. */
+/* kv_append_body.h - writing K and V rows in the type of the cache; included once by each attn_*.c. The bits are the
+ * same on every ISA: those of the scalar conversions, of hr_quantize_row for q8_0, and for q4_0 a scale of the largest
+ * magnitude over 7. Values that are not finite stay so in f32, f16 and bf16. */
 #ifndef HR_KV_APPEND_BODY_H
 #define HR_KV_APPEND_BODY_H
 
