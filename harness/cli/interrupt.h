@@ -1,4 +1,5 @@
-/* interrupt.h - Ctrl-C, SIGTERM and a closed terminal as a flag that loops ask for; a second signal ends the process with 130. */
+/* interrupt.h - Ctrl-C, SIGTERM and a closed terminal as a flag that loops ask for; a second signal ends the process
+ * with 130. */
 #ifndef HR_INTERRUPT_H
 #define HR_INTERRUPT_H
 
@@ -6,7 +7,8 @@
 
 enum { HR_EXIT_INTERRUPTED = 130 };
 
-/* From here on SIGINT, SIGTERM and SIGHUP set the flag (blocking calls return EINTR). Only for commands that ask for it. */
+/* From here on SIGINT, SIGTERM and SIGHUP (unless ignored) set the flag; blocking calls return EINTR. Only for commands
+ * that ask for it. */
 void hr_interrupt_install(void);
 bool hr_interrupted(void);
 
