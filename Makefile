@@ -13,6 +13,9 @@ SAN     ?=
 OPT     ?= -O2
 CUDA    ?= /usr/local/cuda
 
+# Builds use all cores unless the caller says how many.
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 # One short line a step; V=1 prints the commands.
 say = @$(if $(V),,printf '  %-4s %s\n' $(1) $(2);)
 quiet = $(if $(V),,@)
@@ -56,7 +59,7 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 .DELETE_ON_ERROR:
 
 all: deps ## build the program (build/headroom), installing what the build lacks
-	@$(MAKE) --no-print-directory $(BUILD)/headroom
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
 
 $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
 	$(call say,LINK,$@)
@@ -112,7 +115,7 @@ demo: all ## measure this machine for about two minutes and write a report
 	@tests/demo.sh $(BUILD)/headroom
 
 test: deps-test ## build and run every test; the last line is "N passed, M failed"
-	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory $(JOBS) unit
 unit: $(BUILD)/headroom $(TESTS)
 	@tests/run_tests.sh $(BUILD) $(TESTS)
 
@@ -124,7 +127,7 @@ tsan: deps-test ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory unit BUILD=build-tsan SAN=thread OPT=-O1
 
 quality: deps-test ## perplexity of each quantization on real weights, held to bounds (minutes)
-	@$(MAKE) --no-print-directory $(BUILD)/headroom
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
 	@tests/quality.sh $(BUILD)
 
 fuzz-smoke: ## every fuzz target for a short while from its seed corpus (FUZZ_SECONDS=20)

@@ -150,6 +150,15 @@ typedef struct hr_sampling {
  * `sample`. Order: top-k, softmax with temperature, top-p, min-p, draw. */
 int32_t hr_engine_sample(hr_engine *engine, size_t i, const hr_sampling *how, uint64_t *rng);
 
+/* What is said about a row of n logits. The k largest, best first (of equals the lower id; NaN counts as -infinity), into
+ * out[k]; returns how many (k or n). log(sum exp(x)) in double, by the largest first: no overflow. */
+typedef struct hr_candidate {
+    float logit;
+    int32_t id;
+} hr_candidate;
+size_t hr_top_k(const float *logits, size_t n, size_t k, hr_candidate *out);
+double hr_logsumexp(const float *logits, size_t n);
+
 /* ---- work and records
  * -------------------------------------------------------------------------------------------------- */
 

@@ -7,13 +7,5 @@
 /* Largest logit, lowest id of equals; NaN never wins (all NaN: 0). */
 int32_t hr_argmax(const float *logits, size_t n);
 /* scratch: [n] hr_candidate. */
-typedef struct hr_candidate {
-    float logit;
-    int32_t id;
-} hr_candidate;
 int32_t hr_sample(const float *logits, size_t n, const hr_sampling *how, uint64_t *rng, hr_candidate *scratch);
-/* The k largest, best first (ties: lower id first), into out[k]; returns how many (k or n). */
-size_t hr_top_k(const float *logits, size_t n, size_t k, hr_candidate *out);
-double hr_logsumexp(const float *logits, size_t n);
-
 #endif

@@ -147,7 +147,7 @@ static hr_status run_model(const hr_args *args, generation *g) {
     hr_progress_clear(&g->progress);
     const float *logits = hr_engine_logits(g->run.engine, 0);
     HR_TRY(hr_logits_top(logits, g->run.info.vocab, (size_t)hr_args_int(args, "--top-logits"), &g->top));
-    g->logsumexp = hr_logits_logsumexp(logits, g->run.info.vocab);
+    g->logsumexp = hr_logsumexp(logits, g->run.info.vocab);
     if (g->run.tokenizer) HR_TRY(hr_detok_create(g->run.tokenizer, false, &g->detok));
     read = hr_now_ns();
     HR_TRY(decode(g, &how, (uint64_t)hr_args_int(args, "--seed"), hr_args_flag(args, "--ignore-eos")));

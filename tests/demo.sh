@@ -8,9 +8,10 @@ out=${DEMO_OUT:-$(dirname "$headroom")/demo}
 mkdir -p "$out"
 db=$out/demo.db
 rm -f "$db" "$db-wal" "$db-shm"
+step=0
 sweep() { # sweep TITLE FLAGS...: a sweep whose cells the machine could not all measure does not end the demo
-  say=$1; shift
-  echo "== $say" >&2
+  say=$1; shift; step=$((step + 1))
+  echo "== $step of 5: $say" >&2
   "$headroom" sweep -r 3 --db "$db" -o md "$@" || { status=$?; [ $status = 4 ] || exit $status; }
 }
 memory_gib=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)

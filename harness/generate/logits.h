@@ -1,4 +1,4 @@
-/* logits.h - what is said about a row of logits: the largest and their normalizer. */
+/* logits.h - what is said about a row of logits: the largest, as JSON. */
 #ifndef HR_LOGITS_H
 #define HR_LOGITS_H
 
@@ -8,7 +8,4 @@
 
 /* [[id, value], ...] of the k largest, best first, the lower id first of equals; NaN is null and last. New reference. */
 hr_status hr_logits_top(const float *logits, size_t n, size_t k, json_t **out);
-/* log(sum exp(x)), in double, by the largest first: no overflow. */
-double hr_logits_logsumexp(const float *logits, size_t n);
-
 #endif

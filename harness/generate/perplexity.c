@@ -1,6 +1,5 @@
 #include "harness/generate/perplexity.h"
 
-#include "harness/generate/logits.h"
 #include "kernels/base/memory.h"
 
 #include <math.h>
@@ -24,7 +23,7 @@ static hr_status score(const hr_perplexity_input *in, const int32_t *tokens, flo
         HR_TRY(hr_engine_prefill_all(in->engine, 0, tokens + at, n, logits));
         for (size_t i = 0; i < n; i++) {
             const float *row = logits + i * in->vocab;
-            double nll = hr_logits_logsumexp(row, in->vocab) - row[tokens[at + i + 1]];
+            double nll = hr_logsumexp(row, in->vocab) - row[tokens[at + i + 1]];
             sum->nll += nll, sum->square += nll * nll, sum->n++;
         }
     }
