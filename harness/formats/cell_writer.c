@@ -2,6 +2,8 @@
 #include "harness/formats/formats_internal.h"
 #include "kernels/base/memory.h"
 
+#include <string.h>
+
 static const char *const names[HR_FORMAT_COUNT] = {"table", "md", "csv", "json", "jsonl", "sql"};
 
 const char *hr_format_name(hr_format format) {
@@ -11,7 +13,8 @@ const char *hr_format_name(hr_format format) {
 struct hr_cell_writer {
     hr_format format;
     FILE *stream;
-    size_t n; /* cells put */
+    size_t n;      /* cells put */
+    unsigned used; /* words of the legend */
 };
 
 static void put_header(hr_cell_writer *w) {
@@ -59,10 +62,23 @@ hr_status hr_cell_writer_create(hr_format format, FILE *stream, hr_cell_writer *
     return HR_OK;
 }
 
+/* A name too long for its column keeps both ends, by which files of one model differ. */
+static void cut_middle(char *text, int width) {
+    const int n = hr_text_width(text), tail = width / 2, head = width - 1 - tail;
+    char cut[2 * HR_SHORT_BYTES + 4];
+    if (n <= width) return;
+    const char *end = text, *rest = text;
+    for (int i = 0; i < head; i++) end = hr_text_next(end);
+    for (int i = 0; i < n - tail; i++) rest = hr_text_next(rest);
+    snprintf(cut, sizeof cut, "%.*s…%s", (int)(end - text), text, rest);
+    snprintf(text, HR_SHORT_BYTES, "%.*s", HR_SHORT_BYTES - 1, cut);
+}
+
 static void put_short(hr_cell_writer *w, const json_t *cell) {
     char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES];
     const char *row[HR_SHORT_COLUMNS];
-    hr_short_cell(cell, texts);
+    hr_short_cell(cell, texts, &w->used);
+    if (w->format == HR_FORMAT_TABLE) cut_middle(texts[1], -hr_short_widths[1]);
     for (int i = 0; i < HR_SHORT_COLUMNS; i++) row[i] = texts[i];
     if (w->format == HR_FORMAT_TABLE)
         hr_table_row(w->stream, row, hr_short_widths, HR_SHORT_COLUMNS);
@@ -115,6 +131,9 @@ hr_status hr_cell_writer_end(hr_cell_writer *w) {
     if (!w) return HR_OK;
     FILE *stream = w->stream;
     if (w->format == HR_FORMAT_JSON) fputs(w->n ? "\n]\n" : "]\n", stream);
+    if (w->format == HR_FORMAT_MD && w->used) putc('\n', stream);
+    if (w->format == HR_FORMAT_TABLE || w->format == HR_FORMAT_MD)
+        hr_short_legend(stream, w->format == HR_FORMAT_MD ? "- " : "", w->used);
     hr_free(w);
     return hr_stream_flush(stream);
 }

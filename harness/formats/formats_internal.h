@@ -30,17 +30,20 @@ void hr_sql_name(FILE *stream, const char *name);
 void hr_sql_text(FILE *stream, const char *text); /* quoted, or NULL for "" */
 
 /* The short view of cells: what people look at. */
-enum { HR_SHORT_COLUMNS = 13 };
+enum { HR_SHORT_COLUMNS = 12 };
 extern const char *const hr_short_headings[HR_SHORT_COLUMNS];
 extern const int hr_short_widths[HR_SHORT_COLUMNS]; /* negative: left-aligned */
-/* Texts of one cell, each at most HR_SHORT_BYTES. */
+/* Texts of one cell, each at most HR_SHORT_BYTES; *used collects the words that the legend explains. */
 enum { HR_SHORT_BYTES = 160 };
-void hr_short_cell(const json_t *cell, char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES]);
+void hr_short_cell(const json_t *cell, char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES], unsigned *used);
+/* A line a word that was used. */
+void hr_short_legend(FILE *stream, const char *before, unsigned used);
 
 /* One row of a table: columns two spaces apart, width in characters, negative: left-aligned. */
 void hr_table_row(FILE *stream, const char *const *texts, const int *widths, size_t n);
 void hr_md_row(FILE *stream, const char *const *texts, size_t n);
 void hr_md_rule(FILE *stream, const int *widths, size_t n);
-int hr_text_width(const char *text); /* characters of UTF-8 */
+int hr_text_width(const char *text);        /* characters of UTF-8 */
+const char *hr_text_next(const char *text); /* behind the first character */
 
 #endif

@@ -5,10 +5,28 @@
 #include <math.h>
 #include <string.h>
 
-const char *const hr_short_headings[HR_SHORT_COLUMNS] = {"test",      "model", "quant/act", "setup", "TTFT ms ±",
-                                                         "TPOT ms ±", "tok/s", "MBU %",     "MFU %", "roof %",
-                                                         "bound",     "stop",  "flags"};
-const int hr_short_widths[HR_SHORT_COLUMNS] = {-14, -15, -9, -11, 12, 12, 7, 5, 5, 6, -6, -9, -5};
+const char *const hr_short_headings[HR_SHORT_COLUMNS] = {"test",      "model",     "quant/act", "setup",
+                                                         "TTFT ms ±", "TPOT ms ±", "tok/s",     "MBU%",
+                                                         "MFU%",      "roof%",     "bound",     "flags"};
+const int hr_short_widths[HR_SHORT_COLUMNS] = {-13, -12, -11, -6, 12, 12, 6, 5, 5, 5, -5, -5};
+
+/* Words of the last column: flags and stop reasons that a reader should know of. Others stay out: they are in every
+ * other format. */
+static const struct {
+    const char *key, *word, *meaning;
+} notes[] = {
+    {"throttled", "throttled", "the CPU ran below its best clock"},
+    {"noisy_neighbour", "noisy", "other programs waited for the CPU beside this cell"},
+    {"state_changed", "state", "the machine changed its state during the cell"},
+    {"roof_drift", "drift", "the ceilings before and after the cell differ"},
+    {"over_roof", "over", "faster than the roof allows: a byte count or a ceiling is wrong"},
+    {"cache_resident", "cache", "the data fit in the last cache, so MBU is not a share of DRAM's speed"},
+    {"simulated", "sim", "no real device ran it"},
+    {"timeout", "time", "--max-time ended the cell before its median was known to 0.5 %"},
+    {"max_samples", "max", "--max-samples ended the cell before its median was known to 0.5 %"},
+    {NULL, "±%*", "half of max - min: fewer than 6 samples have no 95 % interval"},
+};
+enum { N_NOTES = sizeof notes / sizeof *notes, NOTE_RANGE = N_NOTES - 1 };
 
 static const char *word(const json_t *cell, const char *key) {
     const char *text = json_string_value(json_object_get(cell, key));
@@ -59,16 +77,24 @@ static void setup(const json_t *cell, char *text) {
     if (*isa && strcmp(isa, "auto") && strcmp(isa, hr_isa_name(hr_isa_best()))) append(text, isa);
 }
 
-/* "12.34 ±0.5%": the median and half its 95 % interval. */
-static void dist(const json_t *cell, const char *key, char *text) {
+/* "12.34 ±0.5%": the median and half its 95 % interval; "±0.5%*" is half the range, for samples too few for an
+ * interval. Requests submitted together wait for each other and are no independent samples: no spread then, unless the
+ * distribution is one of repetitions. */
+static void dist(const json_t *cell, const char *key, char *text, unsigned *used) {
     const json_t *d = json_object_get(cell, key);
-    double p50 = number(d, "p50"), half = (number(d, "ci95_hi") - number(d, "ci95_lo")) / 2;
+    const double n = number(d, "n"), p50 = number(d, "p50");
+    double half = (number(d, "ci95_hi") - number(d, "ci95_lo")) / 2;
+    const bool range = !isfinite(half);
+    if (range) half = (number(d, "max") - number(d, "min")) / 2;
     text[0] = 0;
     if (!isfinite(p50)) return;
     hr_short_text(p50, text, HR_SHORT_BYTES);
-    if (!isfinite(half) || p50 <= 0) return;
+    if (!isfinite(half) || p50 <= 0 || n < 2) return;
+    const bool together = isfinite(number(cell, "isl")) && number(cell, "n_seqs") > 1;
+    if (together && n > (double)json_array_size(json_object_get(cell, "samples_ns"))) return;
     char spread[48];
-    snprintf(spread, sizeof spread, "±%.*f%%", half / p50 < 0.0995 ? 1 : 0, 100 * half / p50);
+    snprintf(spread, sizeof spread, "±%.*f%%%s", half / p50 < 0.0995 ? 1 : 0, 100 * half / p50, range ? "*" : "");
+    if (range) *used |= 1u << NOTE_RANGE;
     append(text, spread);
 }
 
@@ -90,27 +116,42 @@ static void rate(const json_t *cell, char *text) {
     }
 }
 
-void hr_short_cell(const json_t *cell, char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES]) {
+static void note(const char *key, char *text, unsigned *used) {
+    for (size_t i = 0; key && i < NOTE_RANGE; i++) {
+        if (strcmp(key, notes[i].key) != 0) continue;
+        append(text, notes[i].word);
+        *used |= 1u << i;
+    }
+}
+
+void hr_short_cell(const json_t *cell, char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES], unsigned *used) {
     for (int i = 0; i < HR_SHORT_COLUMNS; i++) texts[i][0] = 0;
     snprintf(texts[0], HR_SHORT_BYTES, "%s", word(cell, "test"));
     model_name(cell, texts[1]);
     snprintf(texts[2], HR_SHORT_BYTES, *word(cell, "act") ? "%s/%s" : "%s", word(cell, "quant"), word(cell, "act"));
     setup(cell, texts[3]);
-    dist(cell, isfinite(number(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms", texts[4]);
-    dist(cell, "tpot_excl_first_ms", texts[5]);
+    dist(cell, isfinite(number(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms", texts[4], used);
+    dist(cell, "tpot_excl_first_ms", texts[5], used);
     rate(cell, texts[6]);
     percent(cell, "mbu", texts[7]);
     percent(cell, "mfu", texts[8]);
     percent(cell, "roof_fraction", texts[9]);
-    snprintf(texts[10], HR_SHORT_BYTES, "%s", word(cell, "bound"));
-    const char *status = word(cell, "status");
-    snprintf(texts[11], HR_SHORT_BYTES, "%s", *status && strcmp(status, "ok") ? status : word(cell, "stop_reason"));
+    const char *bound = word(cell, "bound"), *status = word(cell, "status");
+    snprintf(texts[10], HR_SHORT_BYTES, "%s",
+             !strcmp(bound, "memory")    ? "mem"
+             : !strcmp(bound, "compute") ? "comp"
+                                         : bound);
     if (*status && strcmp(status, "ok")) {
-        snprintf(texts[12], HR_SHORT_BYTES, "%s", word(cell, "error"));
+        snprintf(texts[11], HR_SHORT_BYTES, "%s: %s", status, word(cell, "error"));
         return;
     }
     size_t i;
     json_t *flag;
-    json_array_foreach(json_object_get(cell, "flags"), i, flag) if (json_is_string(flag))
-        append(texts[12], json_string_value(flag));
+    json_array_foreach(json_object_get(cell, "flags"), i, flag) note(json_string_value(flag), texts[11], used);
+    if (!strstr(texts[11], "throttled")) note(word(cell, "stop_reason"), texts[11], used);
+}
+
+void hr_short_legend(FILE *stream, const char *before, unsigned used) {
+    for (size_t i = 0; i < N_NOTES; i++)
+        if (used >> i & 1) fprintf(stream, "%s%s: %s\n", before, notes[i].word, notes[i].meaning);
 }

@@ -7,6 +7,12 @@ int hr_text_width(const char *text) {
     return n;
 }
 
+const char *hr_text_next(const char *text) {
+    if (*text) text++;
+    while (((unsigned char)*text & 0xc0) == 0x80) text++;
+    return text;
+}
+
 /* Line ends and other control characters would break the row. */
 static void put_plain(FILE *stream, const char *text) {
     for (; *text; text++) putc((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text, stream);

@@ -187,7 +187,9 @@ static hr_status one_cell(sweep *s) {
     s->n_failed += word && !strcmp(word, "failed");
     hr_progress_clear(&s->progress);
     json_t *samples = result ? sample_rows(result) : NULL;
-    status = hr_sink_put(s->sink, row, samples, json_object_get(result, "ops"));
+    const bool together = cell.config.kind == HR_CELL_ISL && cell.config.n_seqs > 1;
+    status = hr_sink_put(s->sink, row, samples, json_object_get(result, "ops"),
+                         together ? json_object_get(result, "by_repetition") : NULL);
     json_decref(samples), json_decref(row), json_decref(result);
     return status;
 }

@@ -50,6 +50,33 @@ static hr_status put_dist(const hr_bench_series *all, int id, double *scratch, j
     return HR_OK;
 }
 
+/* Requests of one repetition wait for each other: what is independent is the repetition. Its median, one a sample that
+ * is not flagged; values of a sample stand together. */
+static hr_status put_repetitions(const hr_bench_series *all, int id, double *scratch, json_t *out) {
+    const hr_series *s = &all->of[id];
+    double *medians = hr_malloc(hr_mul(s->n + 1, sizeof *medians));
+    if (!medians) return no_memory();
+    size_t n = 0;
+    for (size_t i = 0, end; i < s->n; i = end) {
+        for (end = i; end < s->n && s->sample[end] == s->sample[i]; end++) scratch[end - i] = s->v[end];
+        if (!all->flagged || !all->flagged[s->sample[i]]) medians[n++] = hr_median(scratch, end - i);
+    }
+    json_t *dist = n ? hr_dist_json(medians, n) : json_null();
+    hr_free(medians);
+    return json_object_set_new(out, names[id], dist) ? no_memory() : HR_OK;
+}
+
+static hr_status put_all_repetitions(const hr_bench_series *all, double *scratch, json_t *out) {
+    static const int ids[] = {HR_SERIES_TTFT, HR_SERIES_TPOT};
+    json_t *by = json_object();
+    hr_status status = by ? HR_OK : no_memory();
+    for (size_t i = 0; i < sizeof ids / sizeof *ids && status == HR_OK; i++)
+        if (all->of[ids[i]].n) status = put_repetitions(all, ids[i], scratch, by);
+    if (status == HR_OK && json_object_set(out, "by_repetition", by)) status = no_memory();
+    json_decref(by);
+    return status;
+}
+
 hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out) {
     size_t most = 1;
     for (int id = 0; id < HR_SERIES_COUNT; id++)
@@ -59,6 +86,7 @@ hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out) {
     hr_status status = HR_OK;
     for (int id = 0; id < HR_SERIES_COUNT && status == HR_OK; id++)
         if (names[id] || id == HR_SERIES_STEP) status = put_dist(all, id, scratch, out);
+    if (status == HR_OK) status = put_all_repetitions(all, scratch, out);
     hr_free(scratch);
     if (status != HR_OK) return status;
 

@@ -12,6 +12,7 @@ struct hr_sink {
     json_t *done;    /* ids of finished cells of a resumed run, or NULL */
     hr_out out;
     hr_cell_writer *rows, *err_rows;
+    hr_format format, err_format;
     bool out_failed;
 };
 
@@ -41,6 +42,7 @@ static hr_status open_all(hr_sink *s, const hr_sweep_options *options, const hr_
         if (options->resume) HR_TRY(hr_resume_find(s->store, manifest, &s->run_id, &s->done));
         if (!s->run_id) HR_TRY(begin_run(s, options, machine, manifest));
     }
+    s->format = options->output.format, s->err_format = options->output.err_format;
     HR_TRY(hr_cell_writer_create(options->output.format, s->out.stream, &s->rows));
     if (options->output.to_stderr) HR_TRY(hr_cell_writer_create(options->output.err_format, stderr, &s->err_rows));
     return HR_OK;
@@ -65,8 +67,30 @@ bool hr_sink_has(const hr_sink *sink, const char *cell_id) {
     return json_object_get(sink->done, cell_id) != NULL;
 }
 
+/* The row as a table shows it: the spread is that of repetitions, the median stays that of requests. */
+static json_t *table_row(const json_t *row, const json_t *by_repetition) {
+    json_t *shown = json_copy((json_t *)row), *spread;
+    const char *key;
+    json_object_foreach((json_t *)by_repetition, key, spread) {
+        json_t *median = json_object_get(json_object_get(row, key), "p50");
+        json_t *dist = json_is_object(spread) && median ? json_copy(spread) : NULL;
+        if (!dist) continue;
+        json_object_set(dist, "p50", median);
+        json_object_set_new(shown, key, dist);
+    }
+    return shown;
+}
+
+static hr_status print_row(hr_format format, hr_cell_writer *writer, const json_t *row, const json_t *by_repetition) {
+    if (!by_repetition || (format != HR_FORMAT_TABLE && format != HR_FORMAT_MD)) return hr_cell_writer_put(writer, row);
+    json_t *shown = table_row(row, by_repetition);
+    const hr_status status = hr_cell_writer_put(writer, shown ? shown : row);
+    json_decref(shown);
+    return status;
+}
+
 /* The message of the first of two failures must survive the second. */
-hr_status hr_sink_put(hr_sink *s, json_t *row, const json_t *samples, const json_t *ops) {
+hr_status hr_sink_put(hr_sink *s, json_t *row, const json_t *samples, const json_t *ops, const json_t *by_repetition) {
     hr_status stored = HR_OK;
     char message[1024] = "";
     if (s->store) {
@@ -74,11 +98,12 @@ hr_status hr_sink_put(hr_sink *s, json_t *row, const json_t *samples, const json
         stored = hr_store_put_cell(s->store, s->run_id, row, samples, ops);
         if (stored != HR_OK) snprintf(message, sizeof message, "%s", hr_error());
     }
-    hr_status printed = hr_cell_writer_put(s->rows, row);
+    hr_status printed = print_row(s->format, s->rows, row, by_repetition);
     if (printed == HR_OK && fflush(s->out.stream) != 0)
         printed = hr_fail(HR_ERR_IO, "cannot write the results; see whether the disk is full");
     s->out_failed |= printed != HR_OK;
-    if (s->err_rows && hr_cell_writer_put(s->err_rows, row) != HR_OK && printed == HR_OK) printed = HR_ERR_IO;
+    if (s->err_rows && print_row(s->err_format, s->err_rows, row, by_repetition) != HR_OK && printed == HR_OK)
+        printed = HR_ERR_IO;
     return stored != HR_OK ? hr_fail(stored, "%s", message) : printed;
 }
 

@@ -54,8 +54,11 @@ typedef struct hr_sink hr_sink;
 hr_status hr_sink_open(const hr_sweep_options *options, const hr_machine *machine, const json_t *manifest,
                        hr_sink **out);
 bool hr_sink_has(const hr_sink *sink, const char *cell_id); /* --resume: this cell is already there */
-/* Stores, then prints. When storing fails the row is printed all the same and the failure returned. */
-hr_status hr_sink_put(hr_sink *sink, json_t *row, const json_t *samples, const json_t *ops);
+/* Stores, then prints. When storing fails the row is printed all the same and the failure returned. by_repetition
+ * (distributions by key, or NULL) is what a table takes its spread from, where requests of a repetition are not
+ * independent. */
+hr_status hr_sink_put(hr_sink *sink, json_t *row, const json_t *samples, const json_t *ops,
+                      const json_t *by_repetition);
 hr_status hr_sink_roof(hr_sink *sink, const json_t *roof);
 /* Ends the output and the run, and frees the sink; failure of either is returned. */
 hr_status hr_sink_close(hr_sink *sink, int exit_code);
