@@ -21,12 +21,16 @@ typedef struct hr_report {
 hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *out);
 void hr_report_fini(hr_report *report);
 
+/* The row of what the recorded ops leave unexplained. */
+#define HR_OUTSIDE_OPS "outside the ops"
+
 /* Ops of a cell folded over layers and kernels: [{phase, op, unit, calls, ms, bytes, flops, roof_ms, loss_ms, share,
  * bound}], per decode step or per prefill, in falling order of ms, prefill first. ms is the sum over the calls of each
  * one's median time; roof_ms (null without ceilings) is the sum of max(bytes / read, flops / peak of the unit); loss_ms
- * is ms - roof_ms; share is ms as a share of the phase. New reference. */
+ * is ms - roof_ms; share is ms as a share of the time measured with the recorder off (of the sum of the ops where that
+ * is unknown). Where the ops add up to under 97 % of it, a row HR_OUTSIDE_OPS holds the rest. New reference. */
 hr_status hr_report_fold_ops(const json_t *cell, const json_t *ops, json_t **out);
-/* Sum of a key over the op sums of a phase; NaN when there are none. */
+/* Sum of a key over the op sums of a phase, without HR_OUTSIDE_OPS; NaN when there are none. */
 double hr_report_phase_sum(const json_t *cell, const char *phase, const char *key);
 
 /* One point on the roofline: a phase of a cell. */

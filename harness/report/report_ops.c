@@ -75,7 +75,7 @@ static size_t fold(const json_t *cell, const json_t *ops, op_sum *sums) {
 static double steps_of(const op_sum *sums, size_t n, const char *phase) {
     double steps = NAN;
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(sums[i].phase, phase) || sums[i].calls <= 0) continue;
+        if (strcmp(sums[i].phase, phase) || !(sums[i].calls > 0)) continue;
         if (!strcmp(sums[i].op, "head")) return sums[i].calls;
         steps = fmin(steps, sums[i].calls);
     }
@@ -92,28 +92,55 @@ static json_t *real_or_null(double v) {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-static json_t *row_of(const json_t *cell, const op_sum *s, double steps, double whole_ns) {
+static json_t *row_of(const json_t *cell, const op_sum *s, double steps, double whole_ms) {
     const double ms = s->ns / steps * 1e-6, roof_ms = s->roof_ns / steps * 1e-6;
     const double memory = s->bytes / hr_num(cell, "peak_read_gb_s"), compute = s->flops / peak_of(cell, s->unit);
     const char *bound = s->flops <= 0 && s->bytes <= 0 ? "" : s->flops > 0 && compute > memory ? "compute" : "memory";
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "phase", s->phase, "op", s->op, "unit",
                      hr_unit_names[s->unit], "calls", real_or_null(s->calls / steps), "ms", real_or_null(ms), "bytes",
                      real_or_null(s->bytes / steps), "flops", real_or_null(s->flops / steps), "roof_ms",
-                     real_or_null(roof_ms), "loss_ms", real_or_null(ms - roof_ms), "share",
-                     real_or_null(s->ns / whole_ns), "bound", bound);
+                     real_or_null(roof_ms), "loss_ms", real_or_null(ms - roof_ms), "share", real_or_null(ms / whole_ms),
+                     "bound", bound);
+}
+
+/* Less than this share of the measured time is a gap to show, not noise of medians. */
+static const double EXPLAINED = 0.97;
+
+/* Time of a phase in ms: as measured, else the sum of its ops. */
+static double whole_of(const json_t *cell, const op_sum *sums, size_t n, const char *phase) {
+    hr_report_point p;
+    if (hr_report_point_of(cell, phase, &p) && p.ms > 0) return p.ms;
+    double ns = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(sums[i].phase, phase)) ns += sums[i].ns;
+    return ns / steps_of(sums, n, phase) * 1e-6;
+}
+
+/* Appends what the ops of each phase leave unexplained; sums has room for a row a phase. */
+static size_t add_outside(const json_t *cell, op_sum *sums, size_t n) {
+    static const char *const phases[] = {"prefill", "decode"};
+    size_t all = n;
+    for (size_t k = 0; k < 2; k++) {
+        const double steps = steps_of(sums, n, phases[k]), whole = whole_of(cell, sums, n, phases[k]) * 1e6 * steps;
+        double ns = 0;
+        for (size_t i = 0; i < n; i++)
+            if (!strcmp(sums[i].phase, phases[k])) ns += sums[i].ns;
+        if (ns > 0 && ns < EXPLAINED * whole)
+            sums[all++] = (op_sum){.phase = phases[k], .op = HR_OUTSIDE_OPS, .calls = NAN, .ns = whole - ns};
+    }
+    return all;
 }
 
 hr_status hr_report_fold_ops(const json_t *cell, const json_t *ops, json_t **out) {
-    op_sum *sums = hr_calloc(json_array_size(ops) + 1, sizeof *sums);
+    op_sum *sums = hr_calloc(json_array_size(ops) + 2, sizeof *sums);
     json_t *rows = json_array();
     bool ok = sums && rows;
-    const size_t n = ok ? fold(cell, ops, sums) : 0;
+    const size_t n = ok ? add_outside(cell, sums, fold(cell, ops, sums)) : 0;
     if (ok) qsort(sums, n, sizeof *sums, by_phase_then_time);
     for (size_t i = 0; ok && i < n; i++) {
-        double whole = 0;
-        for (size_t k = 0; k < n; k++)
-            if (!strcmp(sums[k].phase, sums[i].phase)) whole += sums[k].ns;
-        ok = json_array_append_new(rows, row_of(cell, &sums[i], steps_of(sums, n, sums[i].phase), whole)) == 0;
+        const char *phase = sums[i].phase;
+        const double steps = steps_of(sums, n, phase), whole = whole_of(cell, sums, n, phase);
+        ok = json_array_append_new(rows, row_of(cell, &sums[i], steps, whole)) == 0;
     }
     hr_free(sums);
     if (!ok) {
@@ -130,7 +157,8 @@ double hr_report_phase_sum(const json_t *cell, const char *phase, const char *ke
     json_t *row;
     json_array_foreach(json_object_get(cell, "op_sums"), i, row) {
         const double v = hr_num(row, key);
-        if (!strcmp(hr_word(row, "phase"), phase) && isfinite(v)) sum = isnan(sum) ? v : sum + v;
+        if (!strcmp(hr_word(row, "phase"), phase) && strcmp(hr_word(row, "op"), HR_OUTSIDE_OPS) && isfinite(v))
+            sum = isnan(sum) ? v : sum + v;
     }
     return sum;
 }

@@ -128,9 +128,10 @@ static void op_table(hr_doc *doc, const json_t *cell, const char *phase) {
     const double total = hr_report_phase_sum(cell, phase, "ms");
     if (!(total > 0)) return;
     hr_report_point p;
-    char whole[80] = "";
+    char whole[120] = "";
     if (hr_report_point_of(cell, phase, &p))
-        snprintf(whole, sizeof whole, "; measured with the recorder off: %s ms", hr_text_num(p.ms));
+        snprintf(whole, sizeof whole, "; measured with the recorder off: %s ms, of which the shares are",
+                 hr_text_num(p.ms));
     hr_doc_para(doc, "%s of %s. Sum of the ops: %s ms%s.", !strcmp(phase, "decode") ? "One decode step" : "Prefill",
                 hr_text_title(cell), hr_text_num(total), whole);
     hr_doc_table(doc, headings);
@@ -143,9 +144,11 @@ static void op_table(hr_doc *doc, const json_t *cell, const char *phase) {
         hr_doc_cell(doc, "%s", hr_text_pct(hr_num(op, "share")));
         hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "roof_ms")));
         hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "loss_ms")));
-        hr_doc_cell(doc, "%s", hr_text_pct(hr_num(op, "roof_ms") / ms));
-        hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "bytes") / (ms * 1e6)));
-        hr_doc_cell(doc, "%s", hr_text_num(hr_num(op, "flops") / (ms * 1e6)));
+        /* what neither moves counted bytes nor computes has no roof to be at */
+        const double bytes = hr_num(op, "bytes"), flops = hr_num(op, "flops"), nothing = NAN;
+        hr_doc_cell(doc, "%s", hr_text_pct(bytes > 0 || flops > 0 ? hr_num(op, "roof_ms") / ms : nothing));
+        hr_doc_cell(doc, "%s", hr_text_num(bytes > 0 ? bytes / (ms * 1e6) : nothing));
+        hr_doc_cell(doc, "%s", hr_text_num(flops > 0 ? flops / (ms * 1e6) : nothing));
         hr_doc_cell(doc, "%s", hr_word(op, "bound"));
         hr_doc_row_end(doc);
     }

@@ -88,11 +88,11 @@ const hr_plot hr_plots[] = {
      hr_fill_request, hr_plot_script_request, 440},
     {"ops_prefill", "ops", "Time by op class: prefill",
      "Of the recorded repetitions. Solid: the least time that the ceilings allow; hatched: what is above it. Figures: "
-     "share of the whole.",
+     "share of the time measured with the recorder off; what the ops do not explain is “outside the ops”.",
      ops_columns, hr_fill_ops_prefill, hr_plot_script_ops, 420},
     {"ops_decode", "ops", "Time by op class: one decode step",
      "Of the recorded repetitions. Solid: the least time that the ceilings allow; hatched: what is above it. Figures: "
-     "share of the whole.",
+     "share of the time measured with the recorder off; what the ops do not explain is “outside the ops”.",
      ops_columns, hr_fill_ops_decode, hr_plot_script_ops, 420},
 };
 const size_t hr_plots_count = sizeof hr_plots / sizeof *hr_plots;

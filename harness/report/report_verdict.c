@@ -26,14 +26,25 @@ static const json_t *largest_loss(const json_t *cell, const char *phase) {
     return worst;
 }
 
-/* "The largest loss is attention: 12 % of the step is above its roof time". "" when unknown. */
+/* "The largest loss is attention (12 % of the step is above its roof time)"; no cause is named with confidence where
+ * the recorded ops do not add up to the measured time. "" when unknown. */
 static void loss(const json_t *cell, const char *phase, const char *whole, char *out, size_t size) {
     const json_t *op = largest_loss(cell, phase);
-    const double total = hr_report_phase_sum(cell, phase, "ms");
+    const double sum = hr_report_phase_sum(cell, phase, "ms");
+    hr_report_point p;
     out[0] = 0;
-    if (!op || !(total > 0)) return;
-    snprintf(out, size, "the largest loss is %.24s (%s of the %s is above its roof time)", hr_word(op, "op"),
-             hr_text_pct(hr_num(op, "loss_ms") / total), whole);
+    if (!op || !(sum > 0) || !hr_report_point_of(cell, phase, &p) || !(p.ms > 0)) return;
+    const bool outside = !strcmp(hr_word(op, "op"), HR_OUTSIDE_OPS);
+    const char *lost = hr_text_pct(hr_num(op, "loss_ms") / p.ms);
+    if (fabs(sum - p.ms) > 0.1 * p.ms)
+        snprintf(
+            out, size,
+            "the recorded ops add up to %s of the measured %s, so its largest loss is uncertain (%.24s, with %s of "
+            "the %s%s)",
+            hr_text_pct(sum / p.ms), whole, hr_word(op, "op"), lost, whole, outside ? "" : " above its roof time");
+    else
+        snprintf(out, size, "the largest loss is %.24s (%s of the %s%s)", hr_word(op, "op"), lost, whole,
+                 outside ? ", which no recorded op explains" : " is above its roof time");
 }
 
 static double tokens_of(const json_t *cell) {
@@ -42,7 +53,7 @@ static double tokens_of(const json_t *cell) {
 }
 
 static void pair_item(hr_doc *doc, const hr_report_pair *pair) {
-    char part[400] = "", text[1200] = "", why[240];
+    char part[400] = "", text[1200] = "", why[400];
     size_t n = 0;
     hr_report_point p;
     const json_t *any = pair->decode ? pair->decode : pair->prefill;
@@ -67,7 +78,7 @@ static void pair_item(hr_doc *doc, const hr_report_pair *pair) {
 }
 
 static void lead(hr_doc *doc, const hr_report *r, const hr_report_pair *pair) {
-    char text[1200] = "", part[200], why[240] = "";
+    char text[1200] = "", part[200], why[400] = "";
     size_t n = 0;
     hr_report_point p;
     const json_t *any = pair->decode ? pair->decode : pair->prefill;
