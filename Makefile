@@ -120,11 +120,11 @@ unit: $(BUILD)/headroom $(TESTS)
 	@tests/run_tests.sh $(BUILD) $(TESTS)
 
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(MAKE) --no-print-directory unit BUILD=build-asan SAN=address,undefined OPT=-O1
+	@$(MAKE) --no-print-directory $(JOBS) unit BUILD=build-asan SAN=address,undefined OPT=-O1
 ubsan: deps-test ## the tests under UndefinedBehaviorSanitizer alone
-	@$(MAKE) --no-print-directory unit BUILD=build-ubsan SAN=undefined OPT=-O1
+	@$(MAKE) --no-print-directory $(JOBS) unit BUILD=build-ubsan SAN=undefined OPT=-O1
 tsan: deps-test ## the tests under ThreadSanitizer
-	@$(MAKE) --no-print-directory unit BUILD=build-tsan SAN=thread OPT=-O1
+	@$(MAKE) --no-print-directory $(JOBS) unit BUILD=build-tsan SAN=thread OPT=-O1
 
 quality: deps-test ## perplexity of each quantization on real weights, held to bounds (minutes)
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
@@ -132,7 +132,7 @@ quality: deps-test ## perplexity of each quantization on real weights, held to b
 
 fuzz-smoke: ## every fuzz target for a short while from its seed corpus (FUZZ_SECONDS=20)
 	@.ci/deps.sh build fuzz
-	@$(MAKE) --no-print-directory fuzz-run BUILD=build-fuzz CC=clang SAN=address,undefined,fuzzer-no-link OPT=-O1
+	@$(MAKE) --no-print-directory $(JOBS) fuzz-run BUILD=build-fuzz CC=clang SAN=address,undefined,fuzzer-no-link OPT=-O1
 .PHONY: fuzz-run
 fuzz-run: $(FUZZ)
 	@tests/fuzz/run_fuzz.sh $(BUILD) $(or $(FUZZ_SECONDS),20)
