@@ -263,6 +263,63 @@ static void data_are_the_cells(void **state) {
     lacks(strstr(file("report.md"), "Axes with one value"), "KV layouts");
 }
 
+/* The made-up ops take 10 ms a step, of which down loses 3 ms; what is measured is roof_time_ms / roof_fraction. */
+static void shares_are_of_the_measured_time(void **state) {
+    (void)state;
+    const struct {
+        double measured_ms;
+        const char *verdict, *row; /* row: NULL where there is none */
+    } cases[] = {
+        {10.2, "the largest loss is down (29 % of the step is above its roof time)", NULL},
+        {12.5,
+         "the recorded ops add up to 80 % of the measured step, so the cause is uncertain: the largest loss seen is "
+         "down (24 % of the step above its roof time)",
+         "outside the ops | – | 2.50 | 20 %"},
+        {20,
+         "the recorded ops add up to 50 % of the measured step, so the cause is uncertain: the largest loss seen is "
+         "outside the ops (50 % of the step)",
+         "outside the ops | – | 10.0 | 50 % | 0.00 | 10.0 | – | – | – |"},
+        {5, "the recorded ops add up to 200 % of the measured step, so the cause is uncertain", NULL},
+    };
+    hide_gnuplot();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *cells[] = {step("b1", 1, 0, "head", 10)};
+        json_object_set_new(cells[0], "roof_fraction", json_real(5 / cases[i].measured_ms));
+        fill_run(cells, 1);
+        ok(report());
+        holds(file("report.md"), cases[i].verdict);
+        if (cases[i].row) {
+            holds(file("report.md"), cases[i].row);
+            holds(file("data/ops_decode.tsv"), "outside the ops");
+        } else
+            lacks(file("data/ops_decode.tsv"), "outside the ops");
+    }
+    show_gnuplot();
+}
+
+/* Who measured, what, and how quiet the machine was. */
+static void circumstances_are_said(void **state) {
+    (void)state;
+    json_t *cells[] = {request("a1", 64, 125), request("a2", 128, 125), request("a3", 256, 125)};
+    for (size_t i = 0; i < 3; i++) {
+        json_object_set_new(cells[i], "model_type", json_string("llama 135M Q4_1"));
+        json_object_set_new(cells[i], "build_commit", json_string(i ? "abc1" : "abc12"));
+        if (i) json_object_set_new(cells[i], "flags", parse("[\"noisy_neighbour\"]"));
+    }
+    fill_run(cells, 3);
+    hide_gnuplot();
+    ok(report());
+    show_gnuplot();
+    const char *md = file("report.md");
+    holds(md, ". Other work ran on this machine during 2 of 3 cells: repeat on an idle machine.");
+    holds(md, "- **tiny bf16 (llama 135M Q4_1):** decode");
+    holds(md, "| tiny bf16 | llama 135M Q4_1 | isl64");
+    holds(md, "| measured by Headroom of commits | abc12, abc1 |");
+    holds(md, "| built by | gcc |");
+    holds(md, "3 cells of 1 run, newest");
+    holds(md, "| 100 | 10.0 | 50 % |"); /* 100 MB in 10 ms */
+}
+
 static const char hostile[] = "/x/\"><script>alert('1')</script>|`&{$(id)}\\n'@#[]<img src=http://e>\n%s%n\t__";
 
 static void names_cannot_break_out(void **state) {
@@ -377,7 +434,7 @@ static void newest_measurement_counts(void **state) {
     hide_gnuplot();
     ok(report());
     assert_true(strtod(field("data/ttft.tsv", 1, 3), NULL) == 150);
-    holds(file("report.md"), "1 older measurements");
+    holds(file("report.md"), "1 older measurement of the same cells is left out");
     static const char *const runs[] = {"last~2"};
     ok(report_of(runs, 1, false));
     assert_true(strtod(field("data/ttft.tsv", 1, 3), NULL) == 100);
@@ -542,6 +599,8 @@ int main(void) {
         R(every_plot_is_drawn_or_named),
         R(page_needs_nothing_from_outside),
         R(data_are_the_cells),
+        R(shares_are_of_the_measured_time),
+        R(circumstances_are_said),
         R(names_cannot_break_out),
         R(long_names_are_cut_between_characters),
         R(nulls_are_not_figures),

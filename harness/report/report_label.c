@@ -73,6 +73,14 @@ const char *hr_text_size(double bytes) {
     return text;
 }
 
+const char *hr_text_of(double n, const char *noun) {
+    char *text = next();
+    char count[60] = "–";
+    if (isfinite(n)) grouped(n, count);
+    snprintf(text, HR_LABEL_BYTES, "%s %s%s", count, noun, n == 1 ? "" : "s");
+    return text;
+}
+
 size_t hr_text_character(const char *text) {
     const unsigned char c = (unsigned char)*text;
     const size_t n = c < 0x80 ? 1 : c < 0xC0 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
@@ -126,6 +134,12 @@ const char *hr_text_model(const json_t *cell) {
 }
 const char *hr_text_model_short(const json_t *cell) {
     return model_name(cell, 22);
+}
+
+const char *hr_text_type(const json_t *cell) {
+    char *text = next();
+    tame(text, HR_LABEL_BYTES, hr_word(cell, "model_type"), 40);
+    return text;
 }
 
 const char *hr_text_weights(const json_t *cell) {

@@ -1,6 +1,7 @@
 /* The order of the page: verdict, machine, plots, tables, method, what was not measured. */
 #include "harness/report/report_page.h"
 
+#include "harness/version.h"
 #include "kernels/base/memory.h"
 
 #include <string.h>
@@ -14,6 +15,32 @@ static void fact(hr_doc *doc, const char *name, const char *value) {
     hr_doc_row_end(doc);
 }
 
+/* Appends a word to a list in text unless it stands there. */
+static void listed(char *text, size_t size, const char *word) {
+    char whole[220], with_marks[80];
+    const size_t n = strlen(text);
+    if (!*word) word = "unknown";
+    snprintf(whole, sizeof whole, " %s,", text);
+    snprintf(with_marks, sizeof with_marks, " %.60s,", word);
+    if (!strstr(whole, with_marks) && n < size) snprintf(text + n, size - n, "%s%.60s", n ? ", " : "", word);
+}
+
+/* What measured: commits of the cells, which may be older than their report. */
+static void measured_by(hr_doc *doc, const hr_report *r) {
+    char commits[160] = "", compilers[160] = "";
+    size_t i;
+    json_t *item;
+    json_array_foreach(r->cells, i, item) listed(commits, sizeof commits, hr_word(item, "build_commit"));
+    json_array_foreach(r->runs, i, item) {
+        if (!json_array_size(r->cells)) listed(commits, sizeof commits, hr_word(item, "build_commit"));
+        listed(compilers, sizeof compilers, hr_word(item, "compiler"));
+    }
+    fact(doc, strchr(commits, ',') ? "measured by Headroom of commits" : "measured by Headroom of commit", commits);
+    fact(doc, "built by", compilers);
+    snprintf(commits, sizeof commits, "Headroom %s, commit %.60s", HR_VERSION, hr_commit());
+    fact(doc, "report written by", commits);
+}
+
 static void facts(hr_doc *doc, const hr_report *r) {
     static const char *const headings[] = {"machine", "", NULL};
     const json_t *m = r->machine;
@@ -22,8 +49,8 @@ static void facts(hr_doc *doc, const hr_report *r) {
     fact(doc, "class", hr_word(m, "machine_class"));
     fact(doc, "CPU", hr_word(m, "cpu"));
     if (hr_num(m, "cores") > 0) {
-        snprintf(text, sizeof text, "%s cores, %s hardware threads, %s NUMA nodes", hr_text_count(hr_num(m, "cores")),
-                 hr_text_count(hr_num(m, "threads")), hr_text_count(hr_num(m, "numa_nodes")));
+        snprintf(text, sizeof text, "%s, %s, %s", hr_text_of(hr_num(m, "cores"), "core"),
+                 hr_text_of(hr_num(m, "threads"), "hardware thread"), hr_text_of(hr_num(m, "numa_nodes"), "NUMA node"));
         fact(doc, "usable", text);
     }
     if (hr_num(m, "memory_bytes") > 0) fact(doc, "memory", hr_text_size(hr_num(m, "memory_bytes")));
@@ -44,6 +71,7 @@ static void facts(hr_doc *doc, const hr_report *r) {
         snprintf(text, sizeof text, "%s ns", hr_text_num(hr_num(r->roof, "handoff_ns")));
         fact(doc, "core to core, one way", text);
     }
+    measured_by(doc, r);
     hr_doc_table_end(doc);
 }
 
@@ -195,6 +223,7 @@ static void flag_cell(hr_doc *doc, const json_t *cell) {
 
 static void cells(hr_doc *doc, const hr_report *r) {
     static const char *const headings[] = {"model and weights",
+                                           "type of the files",
                                            "test",
                                            "KV",
                                            ">seqs",
@@ -205,11 +234,12 @@ static void cells(hr_doc *doc, const hr_report *r) {
                                            ">prefill token/s",
                                            ">decode token/s",
                                            ">MB a step",
+                                           ">moved GB/s",
                                            ">MBU",
                                            ">MFU",
                                            ">of roof",
                                            "bound",
-                                           ">read GB/s",
+                                           ">can read GB/s",
                                            "stop",
                                            "state",
                                            "flags",
@@ -219,7 +249,8 @@ static void cells(hr_doc *doc, const hr_report *r) {
     hr_doc_para(
         doc, "Medians, in brackets the 95 %% interval of the median, or lowest and highest where there are fewer than "
              "6 samples. MB a step: weights and KV moved by a decode step, or by the whole prefill in rows without "
-             "decode; MBU, MFU and the share of the roof are of the same. Everything else that is known of a cell: "
+             "decode; moved GB/s, MBU, MFU and the share of the roof are of the same. Everything else that is known of "
+             "a cell: "
              "data/cells.tsv, or “headroom show CELL”.");
     size_t i;
     json_t *cell;
@@ -227,6 +258,7 @@ static void cells(hr_doc *doc, const hr_report *r) {
     json_array_foreach(r->cells, i, cell) {
         const double page = hr_num(cell, "page_size"), seqs = hr_num(cell, "n_seqs");
         hr_doc_cell(doc, "%s", hr_text_weights(cell));
+        hr_doc_cell(doc, "%s", hr_text_type(cell));
         hr_doc_cell(doc, "%.60s", hr_word(cell, "test"));
         if (page > 0)
             hr_doc_cell(doc, "%.20s:%.0f %.8s", hr_word(cell, "kv_layout"), page, hr_word(cell, "type_k"));
@@ -240,6 +272,10 @@ static void cells(hr_doc *doc, const hr_report *r) {
         optional(doc, hr_num(cell, "prefill_tok_s"), hr_text_num(hr_num(cell, "prefill_tok_s")));
         optional(doc, hr_num(cell, "decode_tok_s"), hr_text_num(hr_num(cell, "decode_tok_s")));
         optional(doc, hr_num(cell, "bytes_step"), hr_text_num(hr_num(cell, "bytes_step") / 1e6));
+        hr_report_point p;
+        const bool known = hr_report_point_of(cell, "decode", &p) || hr_report_point_of(cell, "prefill", &p);
+        const double moved = known ? p.bytes / (p.ms * 1e6) : (double)NAN;
+        optional(doc, moved, hr_text_num(moved));
         optional(doc, hr_num(cell, "mbu"), hr_text_pct(hr_num(cell, "mbu")));
         optional(doc, hr_num(cell, "mfu"), hr_text_pct(hr_num(cell, "mfu")));
         optional(doc, hr_num(cell, "roof_fraction"), hr_text_pct(hr_num(cell, "roof_fraction")));
@@ -316,10 +352,9 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
     snprintf(title, sizeof title, "Headroom report: %.96s",
              *hr_word(r->machine, "cpu") ? hr_word(r->machine, "machine_class") : "this machine");
     hr_doc_begin(doc, title);
-    hr_doc_para(
-        doc,
-        "How far LLM inference on this machine is from what the machine can do: %zu cells of %zu runs, newest %.40s.",
-        json_array_size(r->cells), json_array_size(r->runs), hr_word(newest, "started"));
+    hr_doc_para(doc, "How far LLM inference on this machine is from what the machine can do: %s of %s, newest %.40s.",
+                hr_text_of((double)json_array_size(r->cells), "cell"),
+                hr_text_of((double)json_array_size(r->runs), "run"), hr_word(newest, "started"));
     if (note) hr_doc_para(doc, "Note: %s.", note);
     hr_doc_heading(doc, 2, "Verdict");
     hr_report_verdict(doc, r);

@@ -84,7 +84,7 @@ static void repetitions(hr_doc *doc, const overview *o, size_t all) {
     if (o->fewest < o->most)
         snprintf(range, sizeof range, "%.0f to %.0f samples", o->fewest, o->most);
     else
-        snprintf(range, sizeof range, "%.0f samples", o->fewest);
+        snprintf(range, sizeof range, "%s", hr_text_of(o->fewest, "sample"));
     if (o->n_few)
         hr_doc_item(
             doc, "Repetitions:",
@@ -165,8 +165,8 @@ void hr_report_trust(hr_doc *doc, const hr_report *r) {
             hr_text_num(hr_median(o.probes, o.n_probes)));
     unexplained(doc, r);
     if (r->n_replaced)
-        hr_doc_item(doc, "Measured again:", "%zu older measurements of the same cells are left out; the newest counts.",
-                    r->n_replaced);
+        hr_doc_item(doc, "Measured again:", "%s of the same cells %s left out; the newest counts.",
+                    hr_text_of((double)r->n_replaced, "older measurement"), r->n_replaced == 1 ? "is" : "are");
     flags(doc, r);
     hr_doc_list(doc, false);
     json_decref(o.stops), json_decref(o.states), json_decref(o.builds);

@@ -39,8 +39,8 @@ static void loss(const json_t *cell, const char *phase, const char *whole, char 
     if (fabs(sum - p.ms) > 0.1 * p.ms)
         snprintf(
             out, size,
-            "the recorded ops add up to %s of the measured %s, so its largest loss is uncertain (%.24s, with %s of "
-            "the %s%s)",
+            "the recorded ops add up to %s of the measured %s, so the cause is uncertain: the largest loss seen is "
+            "%.24s (%s of the %s%s)",
             hr_text_pct(sum / p.ms), whole, hr_word(op, "op"), lost, whole, outside ? "" : " above its roof time");
     else
         snprintf(out, size, "the largest loss is %.24s (%s of the %s%s)", hr_word(op, "op"), lost, whole,
@@ -72,8 +72,9 @@ static void pair_item(hr_doc *doc, const hr_report_pair *pair) {
                  n ? ". Prefill" : "prefill", part, hr_word(pair->prefill, "test"),
                  hr_text_num(tokens_of(pair->prefill) * 1e3 / p.ms), p.bound, *why ? "; " : "", why);
     }
-    char lead[HR_LABEL_BYTES + 2];
-    snprintf(lead, sizeof lead, "%s:", hr_text_weights(any));
+    char lead[2 * HR_LABEL_BYTES];
+    const char *type = hr_text_type(any);
+    snprintf(lead, sizeof lead, *type ? "%s (%s):" : "%s%s:", hr_text_weights(any), type);
     hr_doc_item(doc, lead, "%s.", text);
 }
 
@@ -98,10 +99,18 @@ static void lead(hr_doc *doc, const hr_report *r, const hr_report_pair *pair) {
     }
     if (*why && n < sizeof text) snprintf(text + n, sizeof text - n, "; %s", why);
     double fewest = INFINITY;
-    size_t i;
+    size_t i, noisy = 0;
     json_t *cell;
-    json_array_foreach(r->cells, i, cell) fewest = fmin(fewest, hr_report_samples(cell));
-    hr_doc_lead(doc, "%s.%s", text,
+    json_array_foreach(r->cells, i, cell) {
+        fewest = fmin(fewest, hr_report_samples(cell));
+        noisy += hr_report_flagged(cell, "noisy_neighbour");
+    }
+    char other[160] = "";
+    const size_t all = json_array_size(r->cells);
+    if (2 * noisy > all)
+        snprintf(other, sizeof other,
+                 " Other work ran on this machine during %zu of %zu cells: repeat on an idle machine.", noisy, all);
+    hr_doc_lead(doc, "%s.%s%s", text, other,
                 fewest < 6 ? " Few repetitions: take these figures as a first look, not as a measurement to rely on."
                            : "");
 }
