@@ -249,16 +249,29 @@ static hr_status set_up(const hr_args *args, command *c) {
     return HR_OK;
 }
 
+static void say_plan(const hr_sweep_plan *plan, double seconds) {
+    char time[48];
+    if (seconds > 5400)
+        snprintf(time, sizeof time, "%.0f h", seconds / 3600);
+    else if (seconds >= 60)
+        snprintf(time, sizeof time, "%.0f min %.0f s", floor(seconds / 60), floor(fmod(seconds, 60)));
+    else
+        snprintf(time, sizeof time, "%.0f s", seconds);
+    fprintf(stderr, "%zu cell%s, %zu of them skipped, about %s\n", plan->n, plan->n == 1 ? "" : "s", plan->n_skipped,
+            time);
+}
+
 static hr_status show_plan(command *c) {
+    const hr_output *output = &c->options.output;
     json_t *rows = hr_dry_run(&c->plan, &c->options);
-    const hr_status status = hr_output_rows(&c->options.output, rows, hr_dry_run_keys);
+    const char *keys[HR_DRY_RUN_COLUMNS];
+    hr_dry_run_columns(rows, output->format == HR_FORMAT_CSV || output->format == HR_FORMAT_SQL, keys);
+    const hr_status status = hr_output_rows(output, rows, keys);
     double seconds = 0;
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) seconds += json_number_value(json_object_get(row, "seconds"));
-    if (status == HR_OK && !c->options.output.quiet)
-        fprintf(stderr, "%zu cells, %zu of them skipped, about %.0f min %.0f s\n", c->plan.n, c->plan.n_skipped,
-                floor(seconds / 60), fmod(seconds, 60));
+    if (status == HR_OK && !output->quiet) say_plan(&c->plan, seconds);
     json_decref(rows);
     return status;
 }

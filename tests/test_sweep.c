@@ -340,11 +340,17 @@ static void interrupt_then_resume(void **state) {
     assert_int_equal(code_of(pid), 130);
     const size_t before = lines_of(out_file);
     assert_true(before >= 2 && before < 8);
+    assert_non_null(strstr(read_text(err_file), " of 8 cells stored; the same command with --resume goes on"));
     json_t *rows = sweep(other, 2);
-    assert_non_null(strstr(read_text(err_file), "repetitions"));
+    assert_non_null(strstr(read_text(err_file), "had --repetitions 1, this one has --repetitions 2"));
+    assert_non_null(strstr(read_text(err_file), "headroom sweep --model synth:tiny --n-prompt 8-64+8 --repetitions 1"));
     json_decref(rows);
     rows = sweep(again, 0);
     assert_int_equal(json_array_size(rows), 8 - before);
+    json_decref(rows);
+    rows = sweep(again, 0);
+    assert_int_equal(json_array_size(rows), 0);
+    assert_non_null(strstr(read_text(err_file), "nothing left to measure: all 8 cells"));
     json_decref(rows);
     hr_store *store;
     json_t *runs;

@@ -32,7 +32,7 @@ hr_status hr_stream_flush(FILE *stream);
 bool hr_stream_reader_gone(void);
 
 /* An array of flat objects with the given keys as columns (NULL-ended; headings may carry units after a '|':
- * "median|GB/s"). json and jsonl print the objects as they are; elsewhere a list of words joins with ';', deeper things
+ * "median|GB/s", or "mbu|=MBU %|100": heading and factor in tables). Tables cut ids. json and jsonl print the objects as they are; elsewhere a list of words joins with ';', deeper things
  * are compact JSON, null is empty. */
 hr_status hr_rows_write(hr_format format, FILE *stream, const json_t *rows, const char *const *keys);
 /* Strict JSON (non-finite numbers become null), 2 spaces indented, newline at the end. */

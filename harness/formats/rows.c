@@ -2,6 +2,7 @@
 #include "harness/formats/formats_internal.h"
 #include "kernels/base/memory.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_KEYS = 64 };
@@ -12,17 +13,44 @@ typedef struct view {
     char keys[MOST_KEYS][64];     /* without the unit */
     char headings[MOST_KEYS][96]; /* "median (GB/s)" */
     hr_column_type types[MOST_KEYS];
+    double scales[MOST_KEYS]; /* of numbers in tables; 0: as they are */
 } view;
+
+enum { ID_SHOWN = 12 }; /* digits of an id in a table; the lookups take ids cut short */
+
+/* "median|GB/s" heads "median (GB/s)"; "mbu|=MBU %|100" says the heading itself, and a factor. */
+static void set_heading(view *v, size_t j, const char *spec) {
+    const size_t length = strcspn(spec, "|");
+    const char *unit = spec[length] ? spec + length + 1 : NULL;
+    snprintf(v->keys[j], sizeof v->keys[j], "%.*s", (int)length, spec);
+    if (unit && *unit == '=') {
+        const size_t n = strcspn(unit, "|");
+        snprintf(v->headings[j], sizeof v->headings[j], "%.*s", (int)n - 1, unit + 1);
+        if (unit[n]) v->scales[j] = strtod(unit + n + 1, NULL);
+        return;
+    }
+    snprintf(v->headings[j], sizeof v->headings[j], unit ? "%.*s (%.24s)" : "%.*s", (int)length, spec, unit);
+}
+
+static char *table_text(const view *v, size_t j, const json_t *value) {
+    if (v->scales[j] != 0 && json_is_number(value)) {
+        char text[40];
+        hr_short_text(json_number_value(value) * v->scales[j], text, sizeof text);
+        return hr_strdup(text);
+    }
+    char *text = hr_value_short(value);
+    const bool id = !strcmp(v->keys[j], "cell_id") || !strcmp(v->keys[j], "run_id");
+    if (text && id && strlen(text) > ID_SHOWN) text[ID_SHOWN] = 0;
+    return text;
+}
 
 static hr_status view_init(view *v, const json_t *rows, const char *const *keys) {
     memset(v, 0, sizeof *v);
     v->rows = rows, v->n_rows = json_array_size(rows);
     for (; *keys; keys++) {
         if (v->n_keys == MOST_KEYS) HR_FAIL(HR_ERR_INTERNAL, "a result has more than %d columns", MOST_KEYS);
-        size_t j = v->n_keys++, length = strcspn(*keys, "|");
-        snprintf(v->keys[j], sizeof v->keys[j], "%.*s", (int)length, *keys);
-        const char *unit = (*keys)[length] ? *keys + length + 1 : NULL;
-        snprintf(v->headings[j], sizeof v->headings[j], unit ? "%.*s (%.24s)" : "%.*s", (int)length, *keys, unit);
+        size_t j = v->n_keys++;
+        set_heading(v, j, *keys);
         /* A column is a number when all of its values are, or null. */
         bool any = false, text = false, real = false;
         for (size_t i = 0; i < v->n_rows; i++) {
@@ -101,7 +129,7 @@ static hr_status write_table(const view *v, FILE *stream, bool md) {
     for (size_t j = 0; whole && j < v->n_keys; j++) {
         int width = hr_text_width(v->headings[j]);
         for (size_t i = 0; whole && i < v->n_rows; i++) {
-            char *text = texts[i * v->n_keys + j] = hr_value_short(at(v, i, j));
+            char *text = texts[i * v->n_keys + j] = table_text(v, j, at(v, i, j));
             whole = text != NULL;
             if (whole && hr_text_width(text) > width) width = hr_text_width(text);
         }

@@ -12,6 +12,9 @@ static const char *const indifferent[] = {"resume", "db",      "output", "output
                                           "json",   "out",     "quiet",  "verbose",      "no-progress",
                                           "tag",    "timeout", "config", "print-config", "dry-run"};
 
+#define RESUME_HEAD "--resume: the newest sweep of the store "
+#define RESUME_TAIL "--resume wants the flags of the sweep that was cut: %s --resume"
+
 static const char *bare(const char *name) {
     while (*name == '-') name++;
     return name;
@@ -46,19 +49,84 @@ static hr_status same_text(const json_t *stored, const json_t *now, const char *
             a ? a : "unknown", b ? b : "unknown");
 }
 
+/* ---- flags as they would be typed */
+
+enum { COMMAND_BYTES = 700, FLAG_BYTES = 200 };
+
+static void append(char *text, size_t size, const char *more) {
+    const size_t n = strlen(text);
+    snprintf(text + n, size - n, "%s", more);
+}
+
+static void append_scalar(char *text, size_t size, const json_t *value) {
+    char number[40] = "";
+    if (json_is_string(value)) {
+        append(text, size, json_string_value(value));
+        return;
+    }
+    if (json_is_integer(value)) snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
+    if (json_is_real(value)) snprintf(number, sizeof number, "%g", json_real_value(value));
+    append(text, size, number);
+}
+
+/* "--n-prompt 64,128"; a pair each with its flag. */
+static void append_flag(char *text, size_t size, const char *name, const json_t *value) {
+    const char *dashes = strlen(name) > 2 ? "--" : "-", *between = " ";
+    size_t i;
+    json_t *item;
+    if (json_is_array(json_array_get(value, 0))) {
+        json_array_foreach((json_t *)value, i, item) {
+            if (i) append(text, size, " ");
+            append(text, size, dashes), append(text, size, name), append(text, size, " ");
+            append_scalar(text, size, json_array_get(item, 0)), append(text, size, ",");
+            append_scalar(text, size, json_array_get(item, 1));
+        }
+        return;
+    }
+    append(text, size, dashes), append(text, size, name);
+    if (json_is_boolean(value)) return;
+    if (!json_is_array(value)) append(text, size, " "), append_scalar(text, size, value);
+    json_array_foreach((json_t *)value, i, item) {
+        append(text, size, between), between = ",";
+        append_scalar(text, size, item);
+    }
+}
+
+static void append_command(char *text, size_t size, const json_t *config) {
+    const char *name;
+    json_t *value;
+    append(text, size, "headroom sweep");
+    json_object_foreach((json_t *)config, name, value) {
+        append(text, size, " ");
+        append_flag(text, size, name, value);
+    }
+}
+
+/* The first flag that differs, and the command that would go on. */
+static hr_status same_config(const json_t *stored, const json_t *now) {
+    const char *key, *differs = NULL;
+    json_t *value;
+    json_object_foreach((json_t *)stored, key, value) if (!differs && !json_equal(value, json_object_get(now, key)))
+        differs = key;
+    json_object_foreach((json_t *)now, key, value) if (!differs && !json_object_get(stored, key)) differs = key;
+    if (!differs) return HR_OK;
+    char was[FLAG_BYTES] = "", is[FLAG_BYTES] = "", command[COMMAND_BYTES] = "";
+    const json_t *a = json_object_get(stored, differs), *b = json_object_get(now, differs);
+    if (a) append_flag(was, sizeof was, differs, a);
+    if (b) append_flag(is, sizeof is, differs, b);
+    append_command(command, sizeof command, stored);
+    if (!a) HR_FAIL(HR_ERR_USAGE, RESUME_HEAD "had no %s; " RESUME_TAIL, is, command);
+    if (!b) HR_FAIL(HR_ERR_USAGE, RESUME_HEAD "had %s, this one has not; " RESUME_TAIL, was, command);
+    HR_FAIL(HR_ERR_USAGE, RESUME_HEAD "had %s, this one has %s; " RESUME_TAIL, was, is, command);
+}
+
 hr_status hr_manifest_fits(const json_t *stored, const json_t *now) {
     HR_TRY(same_text(stored, now, "build_commit", "the build"));
     HR_TRY(same_text(stored, now, "machine", "the machine"));
+    HR_TRY(same_config(json_object_get(stored, "config"), json_object_get(now, "config")));
     if (!json_equal(json_object_get(stored, "models"), json_object_get(now, "models")))
-        HR_FAIL(HR_ERR_USAGE,
-                "--resume: the newest sweep measured other models or quantizations; run without --resume");
-    const json_t *a = json_object_get(stored, "config"), *b = json_object_get(now, "config");
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)a, key, value) if (!json_equal(value, json_object_get(b, key))) HR_FAIL(
-        HR_ERR_USAGE, "--resume: the newest sweep was run with another value of '%s'; run without --resume", key);
-    json_object_foreach((json_t *)b, key, value) if (!json_object_get(a, key))
-        HR_FAIL(HR_ERR_USAGE, "--resume: the newest sweep was run without '%s'; run without --resume", key);
+        HR_FAIL(HR_ERR_USAGE, "--resume: the newest sweep measured a model that has changed since; run without "
+                              "--resume");
     return same_text(stored, now, "cells", "the list of cells");
 }
 

@@ -228,6 +228,21 @@ static hr_status all_cells(sweep *s) {
     return HR_OK;
 }
 
+/* What is there after Ctrl-C, and how to go on; or that nothing was left to do. */
+static void say_end(const sweep *s, hr_status status, size_t n_had) {
+    if (s->options->output.quiet) return;
+    if (status == HR_ERR_INTERRUPTED && s->options->db)
+        fprintf(stderr, "headroom: interrupted: %zu of %zu cells stored; the same command with --resume goes on\n",
+                s->at, s->plan->n);
+    else if (status == HR_ERR_INTERRUPTED)
+        fprintf(stderr,
+                "headroom: interrupted: %zu of %zu cells printed, and with --db none those rows are all there "
+                "is\n",
+                s->at, s->plan->n);
+    else if (status == HR_OK && s->options->resume && n_had == s->plan->n && s->plan->n_skipped < n_had)
+        fprintf(stderr, "headroom: nothing left to measure: all %zu cells are in the store\n", n_had);
+}
+
 /* Kept also when a sweep was cut: the cells that are there want their ceilings. */
 static void keep_roof(sweep *s) {
     if (!s->log.n) return;
@@ -249,12 +264,15 @@ int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_
     json_decref(manifest);
     if (opened != HR_OK) return hr_report_failure();
     hr_interrupt_install();
+    size_t n_had = 0; /* measured before, or never to be */
+    for (size_t i = 0; i < plan->n; i++) n_had += plan->cells[i].skip || hr_sink_has(s.sink, plan->cells[i].id);
     hr_progress_init(&s.progress, options->output.progress);
     const hr_status status = all_cells(&s);
     hr_progress_clear(&s.progress);
     hr_worker_stop(&s.worker, status != HR_OK);
     int code = status == HR_OK ? (s.n_failed ? 4 : 0) : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
     if (code == 2) hr_report_failure();
+    say_end(&s, status, n_had);
     keep_roof(&s);
     if (hr_sink_close(s.sink, code) != HR_OK && code != 2 && code != HR_EXIT_INTERRUPTED) code = hr_report_failure();
     hr_roofs_destroy(s.roofs);

@@ -37,7 +37,9 @@ hr_status hr_resume_find(hr_store *store, const json_t *manifest, char **run_id,
 
 /* The rows of --dry-run: [{test, model, quant, ..., memory_mb, seconds, status, reason}]. New reference. */
 json_t *hr_dry_run(const hr_sweep_plan *plan, const hr_sweep_options *options);
-extern const char *const hr_dry_run_keys[];
+/* Their columns, NULL-ended; unless all, axes with one value are left out. */
+enum { HR_DRY_RUN_COLUMNS = 24 };
+void hr_dry_run_columns(const json_t *rows, bool all, const char *keys[HR_DRY_RUN_COLUMNS]);
 
 /* States seen in a sweep, as the object of `roof --json` with what a sweep knows: medians and intervals. */
 typedef struct hr_state_log {
