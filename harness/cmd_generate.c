@@ -11,6 +11,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MOST_TOKENS = 1 << 20 };
 
@@ -95,11 +96,28 @@ static hr_status read_prompt(const hr_args *args, generation *g) {
 
 /* ---- the run ---- */
 
+/* A terminal obeys control characters; what random weights say must not reach it raw. */
+static void put_visible(FILE *stream, const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i];
+        const bool c1 = c == 0xc2 && i + 1 < n && (unsigned char)text[i + 1] < 0xa0; /* U+0080 .. U+009F */
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+            fprintf(stream, "\\x%02x", c);
+        else if (c1)
+            fprintf(stream, "\\u%04x", (unsigned char)text[++i]);
+        else
+            putc(c, stream);
+    }
+}
+
 /* Text that is complete now: kept for JSON, else shown at once. */
 static hr_status take_text(generation *g, const char *text, size_t n) {
     if (!n) return HR_OK;
     if (!g->json) {
-        fwrite(text, 1, n, g->out.stream);
+        if (isatty(fileno(g->out.stream)))
+            put_visible(g->out.stream, text, n);
+        else
+            fwrite(text, 1, n, g->out.stream);
         return hr_stream_flush(g->out.stream);
     }
     if (g->text_used + n > g->text_room) {

@@ -26,6 +26,10 @@ static void print_value(FILE *stream, const char *key, const json_t *value, int 
     json_t *item;
     size_t i;
     fprintf(stream, "%*s%s:", 2 * depth, "", key);
+    if (json_is_null(value) || (json_is_object(value) && !json_object_size(value))) {
+        fputs(" none\n", stream);
+        return;
+    }
     if (json_is_object(value)) {
         putc('\n', stream);
         json_object_foreach((json_t *)value, name, item) print_value(stream, name, item, depth + 1);

@@ -132,6 +132,43 @@ static json_t *row_json(const hr_kernel *k, const use *u) {
     return row;
 }
 
+static json_t *only_chosen(json_t *rows) {
+    json_t *some = json_array(), *row;
+    size_t i;
+    json_array_foreach(rows, i, row) if (json_is_true(json_object_get(row, "chosen"))) json_array_append(some, row);
+    return some;
+}
+
+static bool for_people(hr_format format) {
+    return format == HR_FORMAT_TABLE || format == HR_FORMAT_MD;
+}
+
+static const char *const all_keys[] = {"op",     "name",   "isa",         "dtypes",      "act",
+                                       "chosen", "phases", "bytes_token", "flops_token", NULL};
+static const char *const table_keys[] = {"op", "name", "isa", "act", "dtypes", NULL};
+static const char *const model_keys[] = {"op", "name", "isa", "act", "phases", "bytes_token", "flops_token", NULL};
+
+/* People see the rows that the model runs and what they are stated for; programs see the whole table. */
+static hr_status print(const hr_output *output, json_t *rows, bool model) {
+    hr_output first = *output, second = *output;
+    const char *const *keys = model ? model_keys : table_keys;
+    first.to_stderr = false, second.format = output->err_format;
+    json_t *some = model ? only_chosen(rows) : json_incref(rows);
+    hr_status status =
+        for_people(first.format) ? hr_output_rows(&first, some, keys) : hr_output_rows(&first, rows, all_keys);
+    if (status == HR_OK && output->to_stderr)
+        status = for_people(second.format) ? hr_rows_write(second.format, stderr, some, keys)
+                                           : hr_rows_write(second.format, stderr, rows, all_keys);
+    if (status == HR_OK && model && for_people(output->format) && !output->quiet)
+        fprintf(
+            stderr,
+            "headroom: the %zu of %zu rows that the model runs; bytes and flops a token are of one decode step\n"
+            "headroom: (of rows that only prefill runs: of up to %d prompt tokens in one pass, over their number)\n",
+            json_array_size(some), json_array_size(rows), PREFILL_TOKENS);
+    json_decref(some);
+    return status;
+}
+
 static hr_status kernels(const hr_args *args, hr_text_run *run) {
     hr_output output;
     hr_progress progress;
@@ -151,14 +188,12 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
         hr_progress_clear(&progress);
     }
     if (status == HR_OK) {
-        static const char *const keys[] = {"op",     "name",   "isa",         "dtypes",      "act",
-                                           "chosen", "phases", "bytes_token", "flops_token", NULL};
         json_t *rows = json_array();
         const char *isa = hr_args_text(args, "--isa"); /* auto shows what other CPUs would run, too */
         for (size_t i = 0; i < n; i++)
             if (!strcmp(isa, "auto") || hr_kernel_at(i)->isa <= hr_isa_parse(isa))
                 json_array_append_new(rows, row_json(hr_kernel_at(i), &uses[i]));
-        status = hr_output_rows(&output, rows, keys);
+        status = print(&output, rows, hr_args_given(args, "--model"));
         json_decref(rows);
     }
     hr_free(uses);

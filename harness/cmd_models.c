@@ -10,7 +10,21 @@ static int run(const hr_args *args) {
     size_t n = 0;
     json_object_foreach(json_array_get(rows, 0), key, value) if (n < 39) keys[n++] = key;
     keys[n] = NULL;
-    int code = hr_output_rows(&output, rows, keys) == HR_OK ? 0 : hr_report_failure();
+    static const char *const shown[] = {"name",
+                                        "params|=M params|1e-6",
+                                        "bytes|=GB|1e-9",
+                                        "layers",
+                                        "dim",
+                                        "heads",
+                                        "kv_heads|=kv",
+                                        "head_dim|=hdim",
+                                        "ffn",
+                                        "vocab",
+                                        "ctx",
+                                        "source",
+                                        NULL};
+    const bool table = output.format == HR_FORMAT_TABLE || output.format == HR_FORMAT_MD;
+    int code = hr_output_rows(&output, rows, table ? shown : keys) == HR_OK ? 0 : hr_report_failure();
     json_decref(rows);
     return code;
 }

@@ -20,7 +20,7 @@ static void print_commands(void) {
         printf("  %-12s %s\n", (*c)->name, (*c)->summary);
     }
     printf("\nOther:\n  %-12s %s\n  %-12s %s\n", "help", "this list, or `headroom help SUBCOMMAND`", "--version",
-           "version, commit, compiler and instruction sets");
+           "version, commit, compiler, instruction sets, NVTX");
 }
 
 static void print_version(void) {
@@ -29,6 +29,11 @@ static void print_version(void) {
     for (int isa = 0; isa <= (int)hr_isa_best(); isa++) printf(" %s", hr_isa_name((hr_isa)isa));
     unsigned features = hr_cpu_features();
     printf("%s%s\n", features & HR_CPU_VNNI ? " vnni" : "", features & HR_CPU_BF16 ? " bf16" : "");
+#ifdef HR_HAVE_NVTX
+    printf("NVTX ranges: compiled in\n");
+#else
+    printf("NVTX ranges: not compiled in (no nvtx3 headers when it was built)\n");
+#endif
 }
 
 static const hr_command *find(const char *name) {

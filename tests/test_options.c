@@ -236,7 +236,7 @@ static void config_refuses(void **state) {
         {"{\"json\": 1}", "true or false"},
         {"{\"count\": [1]}", "must be a text, a number"},
         {"{\"pg\": [[1]]}", "two integers"},
-        {"{\"config\": \"x\"}", "unknown flag"},
+        {"{\"config\": \"x\"}", "stands on the command line"},
         {"{\"tag\": {\"a\": 1}}", "must be a text"},
         {"{\"isl\": \"\"}", "empty"},
         {"{\"--isl\": 1}", "unknown flag"},

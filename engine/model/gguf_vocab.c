@@ -98,6 +98,7 @@ hr_status hr_tokenizer_open(const char *spec, hr_tokenizer **out) {
         return hr_tokenizer_create_bytes(synth.hp.vocab, out);
     }
     hr_gguf *g;
+    HR_TRY(hr_synth_not_meant(spec));
     HR_TRY(hr_gguf_open(spec, &g));
     hr_status status = tokenizer_of_file(g, out);
     hr_gguf_close(g);

@@ -181,6 +181,7 @@ hr_status hr_model_open_gguf(hr_gguf *gguf, hr_opened *out) {
 hr_status hr_model_open(const char *spec, hr_opened *out) {
     hr_gguf *gguf = NULL;
     *out = (hr_opened){0};
+    HR_TRY(hr_synth_not_meant(spec));
     if (!hr_synth_is(spec)) HR_TRY(hr_gguf_open(spec, &gguf));
     return open_with(spec, gguf, out);
 }

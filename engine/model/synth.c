@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct shape {
     const char *name;
@@ -49,6 +50,14 @@ static const char KEYS[] = "layers dim heads kv_heads head_dim ffn vocab ctx see
 
 bool hr_synth_is(const char *spec) {
     return !strncmp(spec, "synth:", 6);
+}
+
+hr_status hr_synth_not_meant(const char *spec) {
+    const size_t n = strcspn(spec, ":");
+    for (size_t i = 0; names[i]; i++)
+        if (strlen(names[i]) == n && !memcmp(names[i], spec, n) && access(spec, F_OK) != 0)
+            HR_FAIL(HR_ERR_INPUT, "%s: no such file; did you mean synth:%s?", spec, spec);
+    return HR_OK;
 }
 
 typedef struct overrides {

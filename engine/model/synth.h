@@ -15,6 +15,8 @@ typedef struct hr_synth {
 } hr_synth;
 
 bool hr_synth_is(const char *spec); /* begins with "synth:" */
+/* Refuses a shape's name that stands where a file was meant, when there is no such file. */
+hr_status hr_synth_not_meant(const char *spec);
 /* ERR_INPUT names the part of the spec that is wrong and what would be right. */
 hr_status hr_synth_parse(const char *spec, hr_synth *out);
 void hr_synth_rope(const hr_synth *synth, double *freq); /* [rope_dims / 2] */

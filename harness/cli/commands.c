@@ -14,14 +14,13 @@ const hr_command *const hr_commands[] = {
     &hr_command_report,
     &hr_command_runs,
     &hr_command_show,
+    &hr_command_models,
+    &hr_command_kernels,
 
     &hr_command_generate,
     &hr_command_perplexity,
     &hr_command_tokenize,
     &hr_command_inspect,
-
-    &hr_command_models,
-    &hr_command_kernels,
     NULL,
 };
 /* clang-format on */

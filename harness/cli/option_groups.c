@@ -7,6 +7,9 @@
 enum { MOST = 1 << 20 };
 
 static const char *const quants[] = {"native", "f32", "bf16", "f16", "int8", "int4", NULL};
+static const char *const other_quants[] = {"q4_0", "int4", "q4_1", "int4", "q4_k", "int4", "q4_k_m", "int4",
+                                           "q4",   "int4", "Q4_0", "int4", "q8_0", "int8", "Q8_0",   "int8",
+                                           "q8",   "int8", "fp16", "f16",  "fp32", "f32",  NULL};
 static const char *const acts[] = {"auto", "f32", "bf16", "int8", NULL};
 static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
 static const char *const layouts[] = {"head",   "contiguous", "token",    "block", "paged",
@@ -68,7 +71,7 @@ NUMBER(batch, .name = "--batch-size", .alias = "-b", .min = 1, .max = MOST, .fal
        .help = "tokens of a prefill batch");
 NUMBER(ubatch, .name = "--ubatch-size", .alias = "-ub", .min = 1, .max = 65536, .fallback = "512", .metavar = "N",
        .help = "tokens of one prefill pass");
-WORD(quant, .name = "--quant", .choices = quants, .fallback = "native", .metavar = "TYPE",
+WORD(quant, .name = "--quant", .choices = quants, .others = other_quants, .fallback = "native", .metavar = "TYPE",
      .help = "what the weight matrices become at load; native keeps the file's types");
 WORD(act, .name = "--act", .choices = acts, .fallback = "auto", .metavar = "TYPE",
      .help = "activations in matrix products; auto follows the weights");
@@ -96,7 +99,7 @@ WORD(isa, .name = "--isa", .choices = isas, .fallback = "auto", .metavar = "ISA"
 WORD(device, .name = "--device", .choices = cpu, .fallback = "cpu", .metavar = "DEVICE", .help = "where the model runs",
      .advice = "this build runs on the CPU alone");
 NUMBER(gpu_layers, .name = "--n-gpu-layers", .alias = "-ngl", .choices = zero, .fallback = "0", .metavar = "N",
-       .help = "0: all on the CPU", .advice = "this build runs on the CPU alone");
+       .help = "0: all on the CPU", .advice = "not needed here: this build runs on the CPU alone");
 
 const hr_opt hr_opt_output = {.name = "--output",
                               .alias = "-o",

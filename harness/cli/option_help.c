@@ -44,9 +44,9 @@ static void print_option(const hr_opt *opt) {
     /* Choices are worth a list unless the metavar or the help says them already. */
     if (opt->choices && opt->choices[1] && !(opt->metavar && strchr(opt->metavar, '|'))) {
         for (size_t i = 0; opt->choices[i] && used < sizeof text; i++)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : ": ", opt->choices[i]);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "; values: ", opt->choices[i]);
     } else if (opt->choices && !opt->choices[1] && used < sizeof text) {
-        used += (size_t)snprintf(text + used, sizeof text - used, ": only %s", opt->choices[0]);
+        used += (size_t)snprintf(text + used, sizeof text - used, "; values: %s", opt->choices[0]);
     }
     if (opt->fallback && used < sizeof text && !(opt->choices && !opt->choices[1]))
         snprintf(text + used, sizeof text - used, " (default: %s)", opt->fallback);

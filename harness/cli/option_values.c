@@ -127,6 +127,8 @@ static hr_status take_word(const hr_opt *opt, const char *shown, const char *val
         if (!strcmp(*c, value)) return HR_OK;
     char why[640];
     const char *near = hr_nearest(value, opt->choices);
+    for (size_t i = 0; opt->others && opt->others[i]; i += 2)
+        if (!strcmp(opt->others[i], value)) near = opt->others[i + 1];
     if (near)
         snprintf(why, sizeof why, "unknown value; nearest is %s (legal: %s)", near, list_of(opt->choices));
     else

@@ -56,6 +56,19 @@ const hr_opt *hr_args_find(const hr_args *args, const char *name, size_t *i) {
     return NULL;
 }
 
+/* Flags of other benchmarks for which there is nothing to set. */
+static const char *not_needed(const char *name) {
+    static const struct {
+        const char *names, *why;
+    } known[] = {{"-mmp --mmap --no-mmap", "model files are always mapped"},
+                 {"-sm --split-mode -mg --main-gpu -ts --tensor-split -nkvo --no-kv-offload",
+                  "this build runs on the CPU alone"},
+                 {"-embd --embeddings", "only text generation is measured"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (holds(known[i].names, name)) return known[i].why;
+    return NULL;
+}
+
 hr_status hr_args_unknown(const hr_args *args, const char *prefix, const char *name) {
     const char *names[256];
     static _Thread_local char aliases[2048];
@@ -73,6 +86,8 @@ hr_status hr_args_unknown(const hr_args *args, const char *prefix, const char *n
     }
     names[n++] = "--help";
     names[n] = NULL;
+    const char *why = not_needed(name);
+    if (why) HR_FAIL(HR_ERR_USAGE, "%s%s is not needed here: %s; leave it out", prefix, name, why);
     const char *near = hr_nearest(name, names);
     if (near) HR_FAIL(HR_ERR_USAGE, "%sunknown flag %.80s; nearest is %s", prefix, name, near);
     HR_FAIL(HR_ERR_USAGE, "%sunknown flag %.80s; `headroom %s --help` lists the flags", prefix, name,

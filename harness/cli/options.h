@@ -33,6 +33,7 @@ typedef struct hr_opt {
     const char *metavar;        /* "N", "FILE" */
     const char *help;           /* one sentence without a full stop */
     const char *advice;         /* added to the line that refuses a value; NULL: none */
+    const char *const *others;  /* NULL-ended pairs: another program's word for a value, ours; NULL: none */
 } hr_opt;
 
 typedef struct hr_args hr_args;

@@ -134,6 +134,10 @@ static void append_value(char *text, const json_t *value, unit u) {
         append(text, between), between = ", ";
         append(text, key), append(text, " ");
         append_value(text, item, u);
+        /* Integer arithmetic is not floating-point. */
+        size_t n = strlen(text);
+        if (strcmp(key, "int8") == 0 && u == GFLOP_S && n > 8) memcpy(text + n - 8, " GOP/s", 7);
+        if (strcmp(key, "int8") == 0 && u == FLOPS && n > 4) memcpy(text + n - 4, "OP", 3);
     }
 }
 
@@ -210,8 +214,9 @@ static hr_status write_distributions(hr_format format, FILE *stream, const json_
 }
 
 static hr_status write_ops(hr_format format, FILE *stream, const json_t *cell) {
-    static const char *const keys[] = {"phase",   "op",          "kernel",       "calls",           "time|ms",
-                                       "share|%", "per_call|us", "traffic|GB/s", "compute|GFLOP/s", NULL};
+    static const char *const keys[] = {
+        "phase", "op", "kernel", "calls", "time|ms", "share|%", "per_call|us", "traffic|GB/s", "compute|G(FL)OP/s",
+        NULL};
     json_t *rows;
     HR_TRY(hr_ops_by_time(json_object_get(cell, "ops"), &rows));
     hr_status status = write_rows(format, stream, "Ops of the recorded repetitions, by time", rows, keys);

@@ -240,7 +240,8 @@ static void say_end(const sweep *s, hr_status status, size_t n_had) {
                 "is\n",
                 s->at, s->plan->n);
     else if (status == HR_OK && s->options->resume && n_had == s->plan->n && s->plan->n_skipped < n_had)
-        fprintf(stderr, "headroom: nothing left to measure: all %zu cells are in the store\n", n_had);
+        fprintf(stderr, "headroom: nothing left to measure: %zu of %zu cells stored or not possible\n", n_had,
+                s->plan->n);
 }
 
 /* Kept also when a sweep was cut: the cells that are there want their ceilings. */
