@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const hr_opt opt_run = {.name = "--run",
                                .group = "Cells",
@@ -66,6 +67,8 @@ static int run(const hr_args *args) {
     if (status == HR_OK) status = print_paths(paths, hr_args_flag(args, "--json"));
     if (status == HR_OK && note && !hr_args_flag(args, "--quiet"))
         fprintf(stderr, "headroom: %s\n", json_string_value(note));
+    if (status == HR_OK && isatty(STDERR_FILENO) && !hr_args_flag(args, "--quiet") && !hr_args_flag(args, "--json"))
+        fprintf(stderr, "open %s/index.html\n", options.out_dir);
     json_decref(paths), json_decref(note);
     return status == HR_OK ? 0 : hr_report_failure();
 }

@@ -11,7 +11,9 @@ do for [i = 1:n_roof_name] { if (roof_gflop_s[i] > top) { top = roof_gflop_s[i] 
 ridge = top / read_gb_s
 x_min = (x_min < ridge / 20 ? x_min : ridge / 20) / 2
 x_max = (x_max > ridge * 8 ? x_max : ridge * 8) * 2
-y_low = x_min * read_gb_s
+low = exists('read_low_gb_s') && read_low_gb_s == read_low_gb_s
+read_low = low ? read_low_gb_s : read_gb_s
+y_low = x_min * read_low
 y_min = (y_min < y_low ? y_min : y_low) / 1.6
 y_max = (y_max > top ? y_max : top) * 2.2
 set xrange [x_min:x_max]
@@ -22,6 +24,7 @@ set grid xtics ytics mxtics mytics lc rgb '#e0e3e7' lt 1 lw 0.7, lc rgb '#f0f2f4
 set key outside right top vertical Left reverse samplen 1.5 width -2 maxrows 24
 slant = atan2(480. / log10(y_max / y_min), 560. / log10(x_max / x_min)) * 180 / pi
 slope(x) = x <= ridge * 1.0001 ? x * read_gb_s : NaN
+slope_low(x) = low && x <= top / read_low * 1.0001 ? x * read_low : NaN
 flat(x, p) = x >= p / read_gb_s * 0.9999 ? p : NaN
 set samples 800
 set label 100 sprintf('read %.0f GB/s', read_gb_s) at first x_min * 1.25, first x_min * 1.25 * read_gb_s * 1.35 left rotate by slant textcolor rgb '#333333' font ',11'
@@ -37,5 +40,6 @@ mark_shape(i) = i <= n_prefill ? filled(mark[i]) : hollow(mark[i])
 mark_colour(i) = ops ? colour(i <= n_prefill ? 2 : 3) : colour(mark[i])
 plot slope(x) with lines lc rgb '#333333' lw 2 title 'measured roof', \
      for [k = 1:n_roof_name] flat(x, roof_gflop_s[k]) with lines lc rgb '#333333' lw 2 dt roof_dash(k) notitle, \
+     slope_low(x) with lines lc rgb '#333333' lw 1.5 dt 2 title (low ? sprintf('lowest read roof: %.0f GB/s', read_low) : ''), \
      sheet ? x * datasheet_gb_s : NaN with lines lc rgb '#888888' lw 1.5 dt 3 title (sheet ? 'datasheet bandwidth' : ''), \
      for [i = 1:n_title] data using ($1 == i ? $3 : NaN):4 with points lc rgb mark_colour(i) pt mark_shape(i) ps 1.1 lw 1.6 title title[i]

@@ -582,8 +582,8 @@ static void commands_are_as_typed(void **state) {
         parse("{\"command\": \"sweep\", \"args\": {\"model\": [\"a b'c\"], \"isl\": [128, 512], \"quick\": true,"
               "\"db\": \"x\", \"max-time\": 0.5, \"repetitions\": 3}}");
     hr_report_command(run, command, sizeof command);
-    assert_string_equal(command,
-                        "headroom sweep --model 'a b'\\''c' --isl 128,512 --quick --max-time 0.5 --repetitions 3");
+    assert_string_equal(
+        command, "headroom sweep --model 'a b'\\''c' --isl 128,512 --quick --db x --max-time 0.5 --repetitions 3");
     json_decref(run);
     assert_string_equal(hr_text_num(1234567), "1\u202f234\u202f567");
     assert_string_equal(hr_text_num(0), "0.00");

@@ -13,7 +13,7 @@ typedef struct hr_report_options {
 
 /* Writes index.html, report.md, data/NAME.tsv, plots/NAME.gp and plots/NAME.svg under out_dir. The report is whole or
  * absent: files are made in a folder beside and renamed when all are there. *paths: the files written, index.html
- * first; *note: one line for the user (gnuplot is missing), or NULL; both are new references. ERR_INPUT when the store
+ * first; *note: one line for the user (gnuplot is missing, other work ran), or NULL; both are new references. ERR_INPUT when the store
  * holds no cell to report, or simulated ones that were not asked for; ERR_IO. */
 hr_status hr_report_write(hr_store *store, const hr_report_options *options, json_t **paths, json_t **note);
 

@@ -62,6 +62,7 @@ void hr_fill_peaks(const hr_report *r, hr_plot_data *data) {
 
 static void put_roofs(const hr_report *r, hr_plot_data *data) {
     hr_plot_number(data, "read_gb_s", r->read_gb_s);
+    if (r->read_low_gb_s < 0.85 * r->read_gb_s) hr_plot_number(data, "read_low_gb_s", r->read_low_gb_s);
     hr_plot_number(data, "datasheet_gb_s", hr_num(r->roof, "datasheet_read_gb_s"));
     for (int u = 0; u < HR_UNIT_COUNT; u++) {
         if (!isfinite(r->gflop_s[u])) continue;
@@ -185,6 +186,7 @@ enum { BARS_MOST = 12 };
 void hr_fill_mbu(const hr_report *r, hr_plot_data *data) {
     hr_report_pair pairs[BARS_MOST];
     const size_t n = hr_report_pairs(r, pairs, BARS_MOST);
+    hr_plot_states states = {{0}};
     double x = 0;
     for (size_t i = 0; i < n; i++) {
         hr_report_point p;
@@ -199,7 +201,9 @@ void hr_fill_mbu(const hr_report *r, hr_plot_data *data) {
         hr_plot_text(data, row, hr_word(cell, "test"));
         hr_plot_text(data, row, hr_word(cell, "cell_id"));
         hr_plot_list_word(data, "labels", hr_word(cell, "quant"));
+        hr_plot_see_state(&states, cell);
     }
+    hr_plot_note_states(&states, data);
     if (!json_array_size(data->rows)) hr_plot_why(data, "no decode cell has an MBU");
 }
 

@@ -116,6 +116,7 @@ static hr_status load_cells(hr_store *store, const hr_report_options *options, h
         if (status == HR_OK && json_array_append(ok ? r->cells : r->others, cell) != 0) status = no_memory();
         if (!ok) continue;
         r->read_gb_s = higher(r->read_gb_s, hr_num(cell, "peak_read_gb_s"));
+        r->read_low_gb_s = fmin(r->read_low_gb_s, hr_num(cell, "peak_read_gb_s")); /* skips NaN */
         for (int u = 0; u < HR_UNIT_COUNT; u++)
             r->gflop_s[u] = higher(r->gflop_s[u], hr_num(json_object_get(cell, "peak_gflop_s"), hr_unit_names[u]));
     }
@@ -126,11 +127,6 @@ static hr_status load_cells(hr_store *store, const hr_report_options *options, h
                 "%zu of these cells are simulated and say nothing about hardware; name runs without them by --run, or "
                 "add --allow-simulated",
                 n_simulated);
-    if (!json_array_size(r->cells))
-        HR_FAIL(HR_ERR_INPUT,
-                "no cell was measured (%zu failed or skipped), so there is nothing to report; start with "
-                "`headroom sweep`",
-                json_array_size(r->others));
     return HR_OK;
 }
 
@@ -153,7 +149,8 @@ static hr_status load_roof(hr_store *store, const json_t *all, hr_report *r) {
 }
 
 hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *r) {
-    *r = (hr_report){.cells = json_array(), .others = json_array(), .runs = json_array(), .read_gb_s = NAN};
+    *r = (hr_report){
+        .cells = json_array(), .others = json_array(), .runs = json_array(), .read_gb_s = NAN, .read_low_gb_s = NAN};
     for (int u = 0; u < HR_UNIT_COUNT; u++) r->gflop_s[u] = NAN;
     json_t *all = NULL;
     hr_status status = r->cells && r->others && r->runs ? HR_OK : no_memory();
@@ -168,6 +165,12 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
         status = hr_store_machine(store, hr_word(newest, "run_id"), &r->machine);
     }
     if (status == HR_OK) status = load_roof(store, all, r);
+    /* ceilings alone are a report; a sweep in which all failed is not */
+    if (status == HR_OK && !json_array_size(r->cells) && (!r->roof || json_array_size(r->others)))
+        status = hr_fail(HR_ERR_INPUT,
+                         "no cell was measured (%zu failed or skipped), so there is nothing to report; start with "
+                         "`headroom sweep`",
+                         json_array_size(r->others));
     json_decref(all);
     if (status != HR_OK) hr_report_fini(r);
     return status;

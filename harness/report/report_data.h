@@ -13,7 +13,8 @@ typedef struct hr_report {
     json_t *runs;    /* the runs they are from, oldest first */
     json_t *machine; /* of the newest run */
     json_t *roof;    /* the newest object of `roof --json` with a size sweep; NULL: none */
-    double read_gb_s; /* highest ceiling measured beside a cell; NaN: none */
+    double read_gb_s;     /* highest ceiling measured beside a cell; NaN: none */
+    double read_low_gb_s; /* and the lowest */
     double gflop_s[HR_UNIT_COUNT];
     size_t n_replaced; /* older measurements of the same cells */
 } hr_report;

@@ -219,10 +219,22 @@ static bool starts(const char *at, const char *word) {
 
 /* The picture without its XML head and namespaces, which HTML does not need, and with ids of its own: several pictures
  * of one page would share theirs. */
-static void inline_svg(FILE *f, const char *name, const char *svg) {
+static void inline_svg(FILE *f, const char *name, const char *title, const char *svg) {
     static const char *const before_id[] = {" id=\"", " id='", "href='#", "href=\"#", "url(#"};
+    static const char *const dropped[][2] = {{"<title>", "</title>"}, {"<desc>", "</desc>"}};
     const char *at = strstr(svg, "<svg");
-    while (at && *at) {
+    if (!at) return;
+    fputs("<svg role=\"img\" aria-label=\"", f);
+    html_text(f, title);
+    fputs("\"", f);
+    at += strlen("<svg");
+    while (*at) {
+        bool drop = false; /* they name the program and its parts, and browsers show them at the pointer */
+        for (size_t i = 0; i < 2 && !drop; i++) {
+            const char *end = starts(at, dropped[i][0]) ? strstr(at, dropped[i][1]) : NULL;
+            if (end) at = end + strlen(dropped[i][1]), drop = true;
+        }
+        if (drop) continue;
         if (starts(at, "xmlns")) { /* drops name="value" */
             const char *open = strchr(at, '"'), *close = open ? strchr(open + 1, '"') : NULL;
             if (!close) return;
@@ -243,7 +255,7 @@ void hr_doc_figure(hr_doc *doc, const char *name, const char *title, const char 
     hr_doc_heading(doc, 3, title);
     fprintf(doc->html, "<figure id=\"%s\">\n<div class=\"scroll\">", name);
     if (svg)
-        inline_svg(doc->html, name, svg);
+        inline_svg(doc->html, name, title, svg);
     else
         fputs("<p class=\"note\">Not drawn: gnuplot was missing when the report was written.</p>", doc->html);
     fputs("</div>\n<figcaption>", doc->html);

@@ -33,10 +33,9 @@ static void value_text(const json_t *value, char *out, size_t size) {
     }
 }
 
-/* Flags that say where results go, not what is measured. */
+/* Flags of how results are shown; --db stays, since the report is of that store. */
 static bool about_output(const char *name) {
-    static const char *const names[] = {"db",    "output",  "oe",          "json",  "out",
-                                        "quiet", "verbose", "no-progress", "resume"};
+    static const char *const names[] = {"output", "oe", "json", "out", "quiet", "verbose", "no-progress", "resume"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], name)) return true;
     return false;
@@ -102,6 +101,12 @@ void hr_report_method(hr_doc *doc, const hr_report *r) {
         hr_report_command(run, command, sizeof command);
         hr_doc_code_line(doc, command);
     }
-    hr_doc_code_line(doc, "headroom report");
+    char last[1100] = "headroom report";
+    const char *db = hr_word(json_object_get(json_array_get(r->runs, json_array_size(r->runs) - 1), "args"), "db");
+    if (*db) {
+        const size_t n = (size_t)snprintf(last, sizeof last, "headroom report --db ");
+        shell_word(last + n, sizeof last - n, db);
+    }
+    hr_doc_code_line(doc, last);
     hr_doc_code(doc, false);
 }

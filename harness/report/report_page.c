@@ -127,11 +127,13 @@ static void ceilings(hr_doc *doc, const hr_report *r) {
         ceiling(doc, what, "", hr_text_num(r->gflop_s[u]), ops_unit(hr_unit_names[u]), "", ridge);
     }
     hr_doc_table_end(doc);
-    hr_doc_para(
-        doc,
-        "Rates of reading with all threads; shares in this report are against the probes that stand right beside "
-        "each cell, not against this table. %s",
-        r->roof ? "Datasheet figures are not known for this machine." : "");
+    hr_doc_para(doc, "%s%s%s", r->roof ? "Rows with a number of threads are of the newest “headroom roof”. " : "",
+                json_array_size(r->cells)
+                    ? "“Best beside a cell” is the highest of the probes that stand right beside the cells, with the "
+                      "threads of the cell; a share in this report is against the probes of its own cell. "
+                    : "",
+                isfinite(hr_num(r->roof, "datasheet_read_gb_s")) ? ""
+                                                                 : "Datasheet figures are not known for this machine.");
 }
 
 /* ---- plots ------------------------------------------------------------------------------------------------------ */
@@ -358,18 +360,23 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
     if (note) hr_doc_para(doc, "Note: %s.", note);
     hr_doc_heading(doc, 2, "Verdict");
     hr_report_verdict(doc, r);
-    hr_doc_heading(doc, 3, "How far to trust it");
-    hr_report_trust(doc, r);
+    const bool measured = json_array_size(r->cells) > 0; /* else the ceilings alone */
+    if (measured) {
+        hr_doc_heading(doc, 3, "How far to trust it");
+        hr_report_trust(doc, r);
+    }
     hr_doc_heading(doc, 2, "The machine and its ceilings");
     facts(doc, r);
     ceilings(doc, r);
     section_plots(doc, plots, "machine");
-    hr_doc_heading(doc, 2, "Roofline");
-    section_plots(doc, plots, "roofline");
-    hr_doc_heading(doc, 2, "Latency, bandwidth and layouts");
-    section_plots(doc, plots, "latency");
-    ops(doc, r, plots);
-    cells(doc, r);
+    if (measured) {
+        hr_doc_heading(doc, 2, "Roofline");
+        section_plots(doc, plots, "roofline");
+        hr_doc_heading(doc, 2, "Latency, bandwidth and layouts");
+        section_plots(doc, plots, "latency");
+        ops(doc, r, plots);
+        cells(doc, r);
+    }
     hr_report_method(doc, r);
     not_measured(doc, r, plots);
     hr_doc_end(doc);

@@ -51,7 +51,6 @@ void hr_plot_text(hr_plot_data *data, json_t *row, const char *text);
 void hr_plot_number(hr_plot_data *data, const char *name, double value);
 void hr_plot_count(hr_plot_data *data, const char *name, size_t value); /* for gnuplot 3 / 2 is 1, 3. / 2 is 1.5 */
 void hr_plot_list_count(hr_plot_data *data, const char *name, size_t value);
-void hr_plot_word(hr_plot_data *data, const char *name, const char *text);
 void hr_plot_list_number(hr_plot_data *data, const char *name, double value);
 void hr_plot_list_word(hr_plot_data *data, const char *name, const char *text);
 /* Adds a sentence to the caption. */
@@ -59,6 +58,17 @@ void hr_plot_more(hr_plot_data *data, const char *format, ...) __attribute__((fo
 void hr_plot_why(hr_plot_data *data, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The 95 % interval of the median, or min..max where it is undefined. NaN: unknown. */
 void hr_plot_interval(const json_t *cell, const char *dist, double *lo, double *hi);
+
+/* Times of different states of the machine do not compare; a plot that joins them says so in its caption. */
+enum { HR_STATES = 4 };
+typedef struct hr_plot_states {
+    size_t n[HR_STATES];
+} hr_plot_states;
+void hr_plot_see_state(hr_plot_states *states, const json_t *cell);
+void hr_plot_note_states(const hr_plot_states *states, hr_plot_data *data);
+/* Values of all axes but those named (NULL-ended): cells of equal keys differ in these alone. key: [HR_KEY_BYTES]. */
+enum { HR_KEY_BYTES = 1024 };
+void hr_report_key(const json_t *cell, const char *const *without, char *key);
 
 /* ---- writing */
 

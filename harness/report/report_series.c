@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINES_MOST = 7, KEY_BYTES = 1024 }; /* more lines than the style has shapes for cannot be told apart */
+enum { LINES_MOST = 7 }; /* more lines than the style has shapes for cannot be told apart */
 
 typedef struct point {
     const json_t *cell;
     double x;
     size_t order; /* as measured */
-    char key[KEY_BYTES];
+    char key[HR_KEY_BYTES];
 } point;
 
 typedef struct line_plot {
@@ -28,12 +28,12 @@ static bool named(const char *const *names, const char *name) {
     return false;
 }
 
-static void key_of(const json_t *cell, const char *const *without, char *key) {
+void hr_report_key(const json_t *cell, const char *const *without, char *key) {
     size_t n = 0;
     key[0] = 0;
-    for (size_t i = 0; i < hr_axes_count() && n < KEY_BYTES; i++)
+    for (size_t i = 0; i < hr_axes_count() && n < HR_KEY_BYTES; i++)
         if (!named(without, hr_axis_name(i)))
-            n += (size_t)snprintf(key + n, KEY_BYTES - n, "%s\x1f", hr_axis_text(cell, i));
+            n += (size_t)snprintf(key + n, HR_KEY_BYTES - n, "%s\x1f", hr_axis_text(cell, i));
 }
 
 static int by_key_then_x(const void *a, const void *b) {
@@ -86,7 +86,7 @@ static size_t collect(const hr_report *r, const line_plot *plot, point *points) 
         const double x = hr_num(cell, plot->x_key);
         if (!plot->accepts(cell) || !isfinite(x) || !isfinite(hr_p50(cell, plot->dist))) continue;
         points[n].cell = cell, points[n].x = x, points[n].order = i;
-        key_of(cell, plot->without, points[n].key);
+        hr_report_key(cell, plot->without, points[n].key);
         n++;
     }
     qsort(points, n, sizeof *points, by_key_then_x);
@@ -132,17 +132,30 @@ void hr_plot_interval(const json_t *cell, const char *dist, double *lo, double *
     *lo = hr_num(d, "min"), *hi = hr_num(d, "max");
 }
 
-/* Times of different states of the machine do not compare; a plot that joins them says so. */
+static const char *const state_names[HR_STATES] = {"near", "far", "mixed", "unknown"};
+
+void hr_plot_see_state(hr_plot_states *states, const json_t *cell) {
+    size_t s = 0;
+    while (s < HR_STATES - 1 && strcmp(hr_word(cell, "state_class"), state_names[s])) s++;
+    states->n[s]++;
+}
+
+void hr_plot_note_states(const hr_plot_states *states, hr_plot_data *data) {
+    char text[160] = "";
+    size_t n = 0, kinds = 0;
+    for (size_t s = 0; s < HR_STATES; s++) {
+        if (!states->n[s]) continue;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%zu %s", kinds++ ? ", " : "", states->n[s], state_names[s]);
+    }
+    if (kinds > 1) hr_plot_more(data, "Mind the state of the machine, which differed: %s.", text);
+}
+
 static void note_states(const point *points, const group *groups, size_t n_groups, hr_plot_data *data) {
-    static const char *const states[] = {"near", "far", "mixed"};
-    size_t n[3] = {0}, kinds = 0;
+    hr_plot_states states = {{0}};
     for (size_t g = 0; g < n_groups; g++)
         for (size_t i = groups[g].first; i < groups[g].first + groups[g].n; i++)
-            for (size_t s = 0; s < 3; s++) n[s] += !strcmp(hr_word(points[i].cell, "state_class"), states[s]);
-    for (size_t s = 0; s < 3; s++) kinds += n[s] > 0;
-    if (kinds > 1)
-        hr_plot_more(data, "Mind the state of the machine, which differed: %zu near, %zu far, %zu mixed.", n[0], n[1],
-                     n[2]);
+            hr_plot_see_state(&states, points[i].cell);
+    hr_plot_note_states(&states, data);
 }
 
 static void put_lines(const line_plot *plot, const point *points, const group *groups, size_t n_groups,
@@ -286,7 +299,7 @@ void hr_fill_layouts(const hr_report *r, hr_plot_data *data) {
     json_array_foreach(r->cells, i, cell) {
         if (!isfinite(hr_p50(cell, "tpot_excl_first_ms")) || !*hr_word(cell, "kv_layout")) continue;
         points[n].cell = cell, points[n].order = i, points[n].x = (double)i;
-        key_of(cell, without, points[n++].key);
+        hr_report_key(cell, without, points[n++].key);
     }
     qsort(points, n, sizeof *points, by_key_then_x);
     const size_t all = split(points, n, groups);

@@ -16,6 +16,17 @@ double hr_report_samples(const json_t *cell) {
     return (double)json_array_size(json_object_get(cell, "samples_ns"));
 }
 
+void hr_report_noise(const hr_report *r, char *out, size_t size) {
+    const size_t all = json_array_size(r->cells);
+    size_t noisy = 0, i;
+    json_t *cell;
+    json_array_foreach(r->cells, i, cell) noisy += hr_report_flagged(cell, "noisy_neighbour");
+    out[0] = 0;
+    if (2 * noisy > all)
+        snprintf(out, size, "Other work ran on this machine during %zu of %zu cells: repeat on an idle machine", noisy,
+                 all);
+}
+
 /* counts[word] += 1 */
 static void count(json_t *counts, const char *word) {
     if (*word) json_object_set_new(counts, word, json_integer(json_integer_value(json_object_get(counts, word)) + 1));

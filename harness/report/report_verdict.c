@@ -99,18 +99,12 @@ static void lead(hr_doc *doc, const hr_report *r, const hr_report_pair *pair) {
     }
     if (*why && n < sizeof text) snprintf(text + n, sizeof text - n, "; %s", why);
     double fewest = INFINITY;
-    size_t i, noisy = 0;
+    size_t i;
     json_t *cell;
-    json_array_foreach(r->cells, i, cell) {
-        fewest = fmin(fewest, hr_report_samples(cell));
-        noisy += hr_report_flagged(cell, "noisy_neighbour");
-    }
-    char other[160] = "";
-    const size_t all = json_array_size(r->cells);
-    if (2 * noisy > all)
-        snprintf(other, sizeof other,
-                 " Other work ran on this machine during %zu of %zu cells: repeat on an idle machine.", noisy, all);
-    hr_doc_lead(doc, "%s.%s%s", text, other,
+    json_array_foreach(r->cells, i, cell) fewest = fmin(fewest, hr_report_samples(cell));
+    char other[160];
+    hr_report_noise(r, other, sizeof other);
+    hr_doc_lead(doc, "%s.%s%s%s%s", text, *other ? " " : "", other, *other ? "." : "",
                 fewest < 6 ? " Few repetitions: take these figures as a first look, not as a measurement to rely on."
                            : "");
 }
@@ -134,6 +128,12 @@ static void limits(hr_doc *doc, const hr_report *r) {
 void hr_report_verdict(hr_doc *doc, const hr_report *r) {
     hr_report_pair pairs[PAIRS_MOST];
     const size_t n = hr_report_pairs(r, pairs, PAIRS_MOST);
+    if (!json_array_size(r->cells)) {
+        hr_doc_lead(doc,
+                    "No cell was measured: this report holds the ceilings of the machine alone. Measure a model with "
+                    "“headroom sweep”, then report again.");
+        return;
+    }
     if (!n) {
         hr_doc_lead(doc,
                     "No cell has both its work and its ceilings, so no share of the machine can be told; the times "
@@ -143,6 +143,7 @@ void hr_report_verdict(hr_doc *doc, const hr_report *r) {
     lead(doc, r, &pairs[0]);
     hr_doc_list(doc, true);
     for (size_t i = 0; i < n; i++) pair_item(doc, &pairs[i]);
+    hr_report_quants(doc, r);
     limits(doc, r);
     hr_doc_list(doc, false);
 }

@@ -248,7 +248,12 @@ hr_status hr_report_write(hr_store *store, const hr_report_options *options, jso
     snprintf(j.stage, sizeof j.stage, "%s/.report.%ld", options->out_dir, (long)getpid());
     hr_status status = j.plots && j.files ? write_all(&j) : no_memory();
     if (status == HR_OK && !(*paths = paths_of(&j))) status = no_memory();
-    if (status == HR_OK) *note = j.missing ? json_string(missing_note) : NULL;
+    if (status == HR_OK) {
+        char noise[160], line[600];
+        hr_report_noise(&report, noise, sizeof noise);
+        snprintf(line, sizeof line, "%s%s%s", noise, *noise && j.missing ? "; " : "", j.missing ? missing_note : "");
+        *note = *line ? json_string(line) : NULL;
+    }
     remove_stage(&j);
     if (status != HR_OK && !was_there) rmdir(j.final); /* only when nothing lies in it */
     for (size_t i = 0; j.plots && i < hr_plots_count; i++) {
