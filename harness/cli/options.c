@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void hr_args_destroy(hr_args *args) {
@@ -217,7 +218,7 @@ static json_t *text_json(const char *text) {
 /* A piece of INTS as a number where it is one, else the range as typed. */
 static json_t *piece_json(const char *piece) {
     bool plain = *piece && strspn(piece, "0123456789") == strlen(piece);
-    return plain ? json_loads(piece, JSON_DECODE_ANY, NULL) : text_json(piece);
+    return plain ? json_integer(strtoll(piece, NULL, 10)) : text_json(piece); /* 0512 is a number here, not in JSON */
 }
 
 /* Commas inside a text carry a backslash, as they were typed. */
