@@ -57,6 +57,7 @@ static hr_status take_value(hr_slot *slot, const hr_opt *opt, const char *key, j
     if (opt->kind == HR_OPT_KEYVALUE && json_is_object(value)) {
         const char *name;
         json_t *text;
+        if (!json_object_size(value)) HR_FAIL(HR_ERR_USAGE, "%s: the object is empty", key);
         json_object_foreach(value, name, text) {
             char pair[512];
             if (!json_is_string(text)) HR_FAIL(HR_ERR_USAGE, "%s: %.80s must be a text", key, name);
