@@ -115,7 +115,7 @@ static void show_is_readable(void **state) {
     prints(", ttft_ms,");
     assert_null(strstr(printed, "null"));
     assert_int_equal(call(&hr_command_show, "last -o md"), 0);
-    prints("## Times\n\n| time | n |");
+    prints("## Times, in ms\n\n| time | n |");
     assert_int_equal(call(&hr_command_show, "last -o csv"), 0);
     prints("tg128 @ d64");
 }

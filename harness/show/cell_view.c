@@ -88,6 +88,7 @@ static const struct {
                 {"Path taken", path},
                 {"Made by", made_by},
                 {"As other tools say it", others}};
+enum { VALUE_WIDTH = 95, PAGE_WIDTH = 110 };
 enum { N_SECTIONS = sizeof sections / sizeof *sections, TEXT_BYTES = 2048 };
 
 static void append(char *text, const char *more) {
@@ -127,7 +128,8 @@ static void append_value(char *text, const json_t *value, unit u) {
         append_number(text, json_number_value(value), u);
     json_array_foreach((json_t *)value, i, item) {
         append(text, between), between = ", ";
-        append_value(text, item, u);
+        const bool last = i + 1 == json_array_size(value); /* the unit once */
+        append_value(text, item, last || u == BYTES || u == FLOPS ? u : PLAIN);
     }
     json_object_foreach((json_t *)value, key, item) {
         if (json_is_null(item)) continue;
@@ -145,11 +147,29 @@ static bool has_value(const json_t *value) {
     return value && !json_is_null(value) && !(json_is_array(value) && json_array_size(value) == 0);
 }
 
+/* Bytes of a long value that stand on one line: up to a comma, unless it is one word. */
+static size_t line_end(const char *text) {
+    const size_t whole = strlen(text);
+    size_t end = 0;
+    if (whole <= VALUE_WIDTH) return whole;
+    for (size_t i = 1; i < whole && (i <= VALUE_WIDTH || !end); i++)
+        if (text[i - 1] == ',') end = i;
+    return end ? end : whole;
+}
+
 static bool add_line(json_t *rows, const char *name, const json_t *value, unit u) {
     char text[TEXT_BYTES] = "";
     append_value(text, value, u);
-    json_t *row = json_pack("{s:s, s:s}", "what", name, "value", text);
-    return row && json_array_append_new(rows, row) == 0;
+    const char *at = text;
+    if (!*text) return true; /* "", or nothing but nulls */
+    do {
+        const size_t n = line_end(at);
+        json_t *row = json_pack("{s:s, s:s%}", "what", name, "value", at, n);
+        if (!row || json_array_append_new(rows, row) != 0) return false;
+        at += n, name = "";
+        at += *at == ' ';
+    } while (*at);
+    return true;
 }
 
 /* "kernels" has a line a phase, everything else one. */
@@ -190,9 +210,8 @@ static hr_status write_section(hr_format format, FILE *stream, size_t i, const j
 }
 
 static hr_status write_distributions(hr_format format, FILE *stream, const json_t *cell) {
-    static const char *const keys[] = {"time",   "n",       "p50|ms",    "ci95_lo|ms", "ci95_hi|ms",
-                                       "mad|ms", "mean|ms", "stddev|ms", "min|ms",     "p90|ms",
-                                       "p95|ms", "p99|ms",  "max|ms",    "weak",       NULL};
+    static const char *const keys[] = {"time", "n",   "p50", "ci95_lo", "ci95_hi", "mad",  "mean", "stddev",
+                                       "min",  "p90", "p95", "p99",     "max",     "weak", NULL};
     static const char *const names[] = {
         "ttft_ms",     "ttft_queue_ms", "ttft_prefill_ms", "ttft_first_sample_ms", "tpot_excl_first_ms",
         "itl_step_ms", "e2e_ms"};
@@ -207,16 +226,15 @@ static hr_status write_distributions(hr_format format, FILE *stream, const json_
         ok = row && json_object_set_new(row, "time", json_string(name)) == 0 && json_array_append(rows, row) == 0;
         json_decref(row);
     }
-    hr_status status = ok ? write_rows(format, stream, "Times", rows, keys)
+    hr_status status = ok ? write_rows(format, stream, "Times, in ms", rows, keys)
                           : hr_fail(HR_ERR_MEMORY, "out of memory while printing the cell");
     json_decref(rows);
     return status;
 }
 
 static hr_status write_ops(hr_format format, FILE *stream, const json_t *cell) {
-    static const char *const keys[] = {
-        "phase", "op", "kernel", "calls", "time|ms", "share|%", "per_call|us", "traffic|GB/s", "compute|G(FL)OP/s",
-        NULL};
+    static const char *const keys[] = {"phase",   "op",          "kernel",       "calls",         "time|ms",
+                                       "share|%", "per_call|us", "traffic|GB/s", "compute|GOP/s", NULL};
     json_t *rows;
     HR_TRY(hr_ops_by_time(json_object_get(cell, "ops"), &rows));
     hr_status status = write_rows(format, stream, "Ops of the recorded repetitions, by time", rows, keys);
@@ -232,9 +250,12 @@ static void write_unknown(FILE *stream, const json_t *cell) {
 #undef X
     };
     const char *between = "Unknown or not concerned: ";
+    size_t at = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (has_value(json_object_get(cell, keys[i]))) continue;
+        if (at + strlen(keys[i]) > PAGE_WIDTH) between = ",\n  ", at = 0;
         fprintf(stream, "%s%s", between, keys[i]);
+        at += strlen(between) + strlen(keys[i]);
         between = ", ";
     }
     if (between[0] == ',') fputc('\n', stream);
