@@ -237,6 +237,7 @@ static void config_refuses(void **state) {
         {"{\"count\": [1]}", "must be a text, a number"},
         {"{\"pg\": [[1]]}", "two integers"},
         {"{\"config\": \"x\"}", "stands on the command line"},
+        {"{\"tag\": {}}", "the object is empty"},
         {"{\"tag\": {\"a\": 1}}", "must be a text"},
         {"{\"isl\": \"\"}", "empty"},
         {"{\"--isl\": 1}", "unknown flag"},
