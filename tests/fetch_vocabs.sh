@@ -12,8 +12,9 @@ python3 -m pip --version >/dev/null 2>&1 || fail "python3 with pip is needed to 
 if command -v flock >/dev/null; then exec 9>"$cache/.vocabs.lock"; flock 9; complete && { echo "$cache"; exit 0; }; fi
 tmp=$(mktemp -d "$cache/.vocabs.XXXXXX") || fail "$cache cannot be written"
 trap 'rm -rf "$tmp"' EXIT
-python3 -m pip download -q --disable-pip-version-check --no-deps --no-binary :all: --retries 1 --timeout 30 -d "$tmp" \
-  llama-cpp-python==0.3.36 >"$tmp/log" 2>&1 || fail "pip download of llama-cpp-python 0.3.36 failed: $(tail -n 1 "$tmp/log")"
+# The source package of this one alone: with all packages from source pip would build its build tools (cmake) as well.
+timeout 300 python3 -m pip download -q --disable-pip-version-check --no-deps --no-binary llama-cpp-python --retries 1 \
+  --timeout 30 -d "$tmp" llama-cpp-python==0.3.36 >"$tmp/log" 2>&1 || fail "pip download of llama-cpp-python 0.3.36 failed: $(tail -n 1 "$tmp/log")"
 python3 - "$tmp" <<'PY' 2>"$tmp/log" || fail "unpacking the vocabularies failed: $(tail -n 1 "$tmp/log")"
 import glob, os, sys, tarfile
 folder = sys.argv[1]

@@ -11,6 +11,7 @@ export HEADROOM_BUILD="$build"
 run() { # run PROGRAM ARGS...: adds its TAP lines and shows what failed or was skipped
   timeout -k 10 "$limit" "$@" >"$log" 2>&1
   status=$?
+  sed -i -E 's/^not ok ([0-9]+ # SKIP)/ok \1/' "$log" # cmocka 1.1 writes a skipped test so
   ok=$(grep -c '^ok ' "$log"); bad=$(grep -c '^not ok ' "$log"); skip=$(grep -ci '^ok .*# skip' "$log")
   planned=$(sed -n 's/^1\.\.\([0-9]*\)$/\1/p' "$log" | awk '{n += $1} END {print n + 0}')
   why=""
