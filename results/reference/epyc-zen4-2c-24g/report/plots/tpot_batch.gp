@@ -1,0 +1,57 @@
+# Run in this folder: gnuplot tpot_batch.gp reads ../data/tpot_batch.tsv and writes tpot_batch.svg
+name = 'tpot_batch'
+height = 460
+n_title = 2
+array title[2] = ['smollm2-135m bf16', 'smollm2-135m int8']
+n_xs = 6
+array xs[6] = [1., 4., 16., 1., 4., 16.]
+log_x = 1
+log_y = 0
+
+# What all plots share. name, height, title[], n_title and the settings of the plot are set above.
+set encoding utf8
+set terminal svg noenhanced size 900,height dynamic background '#ffffff' font 'DejaVu Sans,13' linewidth 1 dashlength 1
+set output name.'.svg'
+data = '../data/'.name.'.tsv'
+set datafile separator tab
+set datafile missing 'NaN'
+set key autotitle columnhead
+unset key
+set pointintervalbox 0
+# Told apart by colour (safe for the colour-blind), by lightness, by dashes and by shape of the points.
+colour(i) = word('#1b1b1b #d55e00 #0072b2 #e69f00 #009e73 #b3569b #56b4e9 #7a4a12 #707070 #a8a800', (i - 1) % 10 + 1)
+dash(i) = int(word('1 2 4 5 3 1 2 4 5 3', (i - 1) % 10 + 1))
+shape(i) = int(word('7 5 9 13 11 6 4 8 12 10', (i - 1) % 10 + 1))
+filled(i) = int(word('7 5 9 13 11 15 2 3', (i - 1) % 8 + 1))
+hollow(i) = int(word('6 4 8 12 10 14 1 3', (i - 1) % 8 + 1))
+# Intervals are vectors from x, lo over hi - lo, so that they lie over bars and points alike.
+set style arrow 1 heads size screen 0.005, 90 lc rgb '#000000' lw 1.2
+cap = 0.005
+set border 3 lc rgb '#555555'
+set tics nomirror out scale 0.6 textcolor rgb '#222222'
+set grid back lc rgb '#e0e3e7' lt 1 lw 0.7
+
+# A time in ms against one axis, one line per set of cells that differ in that axis alone; bars are intervals.
+set xlabel (name eq 'ttft' ? 'input length (tokens)' : name eq 'tpot_batch' ? 'sequences decoded together' : 'context depth (tokens already present)')
+set ylabel (name eq 'ttft' ? 'time to first token, median (ms)' : 'time per output token, median (ms)')
+set key tmargin left horizontal Left reverse samplen 4 maxcols 2
+stats data using 5 nooutput
+low = STATS_min
+stats data using 6 nooutput
+high = STATS_max
+if (log_x) { set logscale x 2 }
+if (log_y) { set logscale y 10 }
+set yrange [(log_y ? low / 1.4 : 0):(log_y ? high * 1.4 : high * 1.08)]
+set xtics ()
+do for [i = 1:n_xs] { set xtics add (sprintf('%.0f', xs[i]) xs[i]) }
+set format y '%g'
+# a log axis of less than two decades has too few powers of ten to read from: 1, 2, 5 are labelled as well
+if (log_y && high / low < 100) {
+    set ytics ()
+    do for [p = floor(log10(low)) - 1:ceil(log10(high)) + 1] {
+        do for [m in '1 2 5'] { set ytics add (sprintf('%g', m * 10.0 ** p) m * 10.0 ** p) }
+    }
+}
+set offsets graph 0.03, graph 0.03, 0, 0
+plot for [i = 1:n_title] data using ($1 == i ? $3 : NaN):5:(0):($6 - $5) with vectors heads size screen cap, 90 lc rgb colour(i) lw 1.3 notitle, \
+     for [i = 1:n_title] data using ($1 == i ? $3 : NaN):4 with linespoints lc rgb colour(i) dt dash(i) pt shape(i) ps 0.9 lw 2 title title[i]
