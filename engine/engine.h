@@ -187,7 +187,8 @@ typedef struct hr_op_record {
     uint64_t bytes, flops;
     hr_unit unit;
 } hr_op_record;
-/* The in-process recorder: space for `capacity` ops, made before the timed region; 0 turns it off. */
+/* The in-process recorder: space for `capacity` ops, made before the timed region; 0 turns it off and
+ * keeps the space. */
 hr_status hr_engine_record(hr_engine *engine, size_t capacity);
 void hr_engine_record_reset(hr_engine *engine);
 /* Records since the last reset; *lost counts ops for which there was no space. */

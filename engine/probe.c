@@ -45,20 +45,17 @@ hr_status hr_probe_init(hr_probe *p) {
 }
 
 hr_status hr_probe_record(hr_probe *p, size_t capacity) {
-    if (capacity != p->capacity) {
+    p->capacity = p->n = p->lost = 0;
+    update(p);
+    if (capacity > p->space) {
         hr_free(p->records);
-        p->records = NULL, p->capacity = 0;
-        if (capacity) {
-            p->records = hr_calloc(capacity, sizeof *p->records);
-            if (!p->records) {
-                update(p);
-                HR_FAIL(HR_ERR_MEMORY, "out of memory for records of %zu ops", capacity);
-            }
-            memset(p->records, 0xff, capacity * sizeof *p->records); /* touched before the timed region */
-            p->capacity = capacity;
-        }
+        p->space = 0;
+        p->records = hr_calloc(capacity, sizeof *p->records);
+        if (!p->records) HR_FAIL(HR_ERR_MEMORY, "out of memory for records of %zu ops", capacity);
+        memset(p->records, 0xff, capacity * sizeof *p->records); /* touched before the timed region */
+        p->space = capacity;
     }
-    p->n = p->lost = 0;
+    p->capacity = capacity;
     update(p);
     return HR_OK;
 }

@@ -11,14 +11,15 @@ typedef struct hr_probe {
     bool on;            /* any sink wants ops */
     bool nvtx, planted; /* these two sinks */
     hr_op_record *records;
-    size_t capacity, n, lost;
-    double plant[HR_OP_COUNT]; /* share of the op's own time to spin after it */
-    hr_op_record current;      /* phase and tokens of the pass; the op that runs */
+    size_t space, capacity, n, lost; /* records there are, that may be filled now (0: off), filled, without space */
+    double plant[HR_OP_COUNT];       /* share of the op's own time to spin after it */
+    hr_op_record current;            /* phase and tokens of the pass; the op that runs */
 } hr_probe;
 
 /* Reads HEADROOM_PLANT=OP:X%[,OP:X%] (OP an op class or `all`): ERR_USAGE when it is malformed. */
 hr_status hr_probe_init(hr_probe *probe);
-/* Space for `capacity` records, touched now; 0 turns the recorder off and frees them. */
+/* Space for `capacity` records, touched now; 0 turns the recorder off and keeps the space, so that turning it on and off
+ * around a repetition disturbs no cache. */
 hr_status hr_probe_record(hr_probe *probe, size_t capacity);
 void hr_probe_fini(hr_probe *probe);
 
