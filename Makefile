@@ -57,6 +57,8 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 .PHONY: all demo test unit asan ubsan tsan fuzz-smoke format format-check tidy includes headers check-all install clean help \
         quality deps deps-test deps-check FORCE
 .DELETE_ON_ERROR:
+# Objects of the tests stay: make would remove them as intermediate files, after the last line of the tests.
+.SECONDARY:
 
 all: deps ## build the program (build/headroom), installing what the build lacks
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
