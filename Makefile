@@ -34,6 +34,7 @@ CPPFLAGS += -DHR_HAVE_NVTX -isystem $(CUDA)/include
 endif
 
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
+ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
 
 find_c = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c)))
@@ -41,8 +42,8 @@ KERNELS_SRC := $(call find_c,kernels)
 ENGINE_SRC  := $(call find_c,engine)
 HARNESS_SRC := $(filter-out harness/main.c,$(call find_c,harness))
 ifneq ($(ARCH),x86_64)
-KERNELS_SRC := $(filter-out %_avx2.c %_avx512.c,$(KERNELS_SRC))
-HARNESS_SRC := $(filter-out %_avx2.c %_avx512.c,$(HARNESS_SRC))
+KERNELS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(KERNELS_SRC))
+HARNESS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(HARNESS_SRC))
 endif
 TEST_SRC := $(wildcard tests/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
@@ -92,6 +93,7 @@ $(BUILD)/flags: FORCE
 	@mkdir -p $(BUILD); echo '$(FLAGS_NOW)' | cmp -s - $@ || echo '$(FLAGS_NOW)' > $@
 
 $(BUILD)/obj/%_avx2.o: CFLAGS += $(ISA_avx2)
+$(BUILD)/obj/%_avxvnni.o: CFLAGS += $(ISA_avxvnni)
 $(BUILD)/obj/%_avx512.o: CFLAGS += $(ISA_avx512)
 # Kernels are compiled for speed, but not under sanitizers, where -O3 takes minutes a file.
 $(BUILD)/obj/kernels/%.o: CFLAGS += $(if $(SAN),,-O3)
@@ -152,7 +154,7 @@ format-check: includes headers ## format, direction of includes, headers that co
 	@clang-format --dry-run -Werror $(SOURCES_ALL) && echo "format: ok"
 includes: ## fails when an include goes upward
 	@tests/check_includes.sh
-ISA_H := %_avx2.h %_avx512.h
+ISA_H := %_avx2.h %_avxvnni.h %_avx512.h
 compile_headers = printf '%s\n' $(1) | xargs -P 2 -n 1 $(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) $(2) -fsyntax-only -x c
 headers: deps ## every header compiles alone
 	@$(call compile_headers,$(filter-out $(ISA_H),$(filter %.h,$(SOURCES_ALL))))

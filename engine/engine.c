@@ -7,7 +7,8 @@
 #include <string.h>
 
 hr_engine_config hr_engine_config_default(void) {
-    return (hr_engine_config){.isa = HR_ISA_AUTO,
+    return (hr_engine_config){.fusion = HR_FUSE_ALL,
+                              .isa = HR_ISA_AUTO,
                               .act = -1,
                               .kv_layout = HR_KV_HEAD,
                               .page_size = 16,
@@ -23,17 +24,19 @@ hr_engine_config hr_engine_config_default(void) {
 
 /* ---- opening ---- */
 
-/* --act auto: int8 for quantized weights, bf16 for 16-bit weights where the ISA has the unit, else f32. */
+/* --act auto: int8 for quantized weights (int8-row where their groups are longer than 32), bf16 for 16-bit weights where the ISA has the unit, else f32. */
 static hr_act resolve_act(const hr_model *m, int wanted, hr_isa isa) {
     if (wanted >= 0) return (hr_act)wanted;
-    bool quantized = false, half = false;
+    bool quantized = false, half = false, wide = false;
     const hr_layer *l = &m->layers[0];
     const hr_mat *mats[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->gate, &l->up, &l->down, &m->head};
     for (size_t i = 0; i < sizeof mats / sizeof *mats; i++) {
         hr_dtype t = mats[i]->dtype;
         half |= t == HR_F16 || t == HR_BF16;
+        wide |= t == HR_I8ROW || t == HR_I4G128;
         quantized |= t != HR_F32 && t != HR_F16 && t != HR_BF16;
     }
+    if (wide) return HR_ACT_INT8_ROW;
     if (quantized) return HR_ACT_INT8;
     if (half && isa >= HR_ISA_AVX512 && (hr_cpu_features() & HR_CPU_BF16)) return HR_ACT_BF16;
     return HR_ACT_F32;

@@ -21,6 +21,10 @@ typedef enum hr_quant {
     HR_QUANT_F16,
     HR_QUANT_INT8,
     HR_QUANT_INT4,
+    HR_QUANT_INT8_ROW,   /* one scale a row */
+    HR_QUANT_INT4_G128,  /* groups of 128 */
+    HR_QUANT_INT4_HEAD8, /* int4, the head (and a tied embedding table) int8 */
+    HR_QUANT_INT4_G128_HEAD8,
     HR_QUANT_COUNT
 } hr_quant;
 const char *hr_quant_name(hr_quant quant);
@@ -38,12 +42,16 @@ typedef struct hr_model_info {
     bool synthetic;
     uint64_t weight_bytes; /* memory of all weights at the chosen quant (mapped or anonymous) */
     uint64_t anon_bytes;   /* of these, what is anonymous memory */
+    hr_order order;        /* of the matrices */
 } hr_model_info;
 
 typedef struct hr_model hr_model;
 typedef struct hr_load_options {
     hr_quant quant;
-    unsigned threads;                              /* for synthesis and conversion; 0: all allowed CPUs */
+    hr_order order;   /* --weights: PANELS (repacked), or ROWS (native: the file's block order) */
+    bool copy;        /* rows of a file that stay as they are are copied into memory of our own instead of mapped */
+    bool huge_pages;  /* ask for huge pages for memory of our own (madvise) */
+    unsigned threads; /* for synthesis and conversion; 0: all allowed CPUs */
     void (*progress)(double share, void *context); /* NULL, or called from the loading thread now and then, 0..1 */
     void *context;
 } hr_load_options;
@@ -55,7 +63,7 @@ hr_status hr_model_load(const char *spec, const hr_load_options *options, hr_mod
 void hr_model_destroy(hr_model *model);
 const hr_model_info *hr_model_get_info(const hr_model *model);
 /* As hr_model_load would, without weights: shape, bytes at `quant`, all checks of the header. Fast. */
-hr_status hr_model_peek(const char *spec, hr_quant quant, hr_model_info *out);
+hr_status hr_model_peek(const char *spec, hr_quant quant, hr_order order, hr_model_info *out);
 /* The object that `inspect` prints: architecture, shape, tensors by type, tokenizer, bytes, "unsupported": [reasons].
  * ERR_INPUT only for a broken file. *out is a new reference. */
 hr_status hr_model_inspect(const char *spec, json_t **out);
@@ -92,7 +100,26 @@ const char *hr_detok_flush(hr_detok *detok, size_t *n);
 /* ---- engine
  * ---------------------------------------------------------------------------------------------------------- */
 
+/* --fusion: joins of ops into one, each a bit. Without a bit the op runs in separate steps. */
+enum {
+    HR_FUSE_QKV = 1,          /* norm, Q, K, V, bias, RoPE and KV append */
+    HR_FUSE_GATE_UP = 2,      /* gate, up and activation (with the norm before them) */
+    HR_FUSE_OUT_RESIDUAL = 4, /* out and down add to the residual stream as they store */
+    HR_FUSE_HEAD_SAMPLE = 8,  /* each thread keeps the best of the logits it makes */
+    HR_FUSE_ALL = 15
+};
+
+/* One forced choice of --kernel: rows of op class `op` are taken by name where the name's row fits. */
+typedef struct hr_kernel_force {
+    hr_op op;
+    char name[40];
+} hr_kernel_force;
+enum { HR_FORCES_MAX = 8 };
+
 typedef struct hr_engine_config {
+    unsigned fusion; /* HR_FUSE_* */
+    hr_kernel_force forces[HR_FORCES_MAX];
+    uint32_t n_forces;
     unsigned threads; /* 0: physical cores allowed */
     hr_isa isa;
     int act; /* hr_act, or -1: auto (cli.md) */
@@ -123,7 +150,7 @@ typedef struct hr_engine_facts {
     unsigned threads;
     uint64_t arena_bytes, kv_bytes;             /* mapped */
     uint64_t kv_bytes_needed, kv_bytes_touched; /* rows held by live sequences; the 4 KiB pages or lines they lie on */
-    bool huge_pages; /* huge pages were obtained for KV or arena (AnonHugePages of the process grew) */
+    bool huge_pages; /* huge pages were obtained for weights, KV or arena (AnonHugePages of the process grew) */
     bool pinned;
 } hr_engine_facts;
 hr_engine_facts hr_engine_get_facts(const hr_engine *engine);

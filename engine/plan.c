@@ -192,7 +192,7 @@ size_t hr_buffers_place(const hr_sizes *s, char *base, hr_buffers *b) {
     b->rope = take(base, &used, T * s->head_dim, sizeof(float));
     if (s->act == HR_ACT_F32) b->acts.f32 = take(base, &used, T * ld, sizeof(float));
     if (s->act == HR_ACT_BF16) b->acts.bf16 = take(base, &used, T * ld, sizeof(uint16_t));
-    if (s->act == HR_ACT_INT8) {
+    if (s->act == HR_ACT_INT8 || s->act == HR_ACT_INT8_ROW) {
         b->acts.q = take(base, &used, T * ld, 1);
         b->acts.d = take(base, &used, T * ld / 32, sizeof(float));
         b->acts.sum = take(base, &used, T * ld / 32, sizeof(int32_t));

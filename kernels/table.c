@@ -1,5 +1,7 @@
 #include "kernels/table.h"
 
+#include <string.h>
+
 #define X(id, name) [HR_OP_##id] = name,
 const char *const hr_op_names[HR_OP_COUNT] = {HR_OP_LIST(X)};
 #undef X
@@ -7,16 +9,18 @@ const char *const hr_op_names[HR_OP_COUNT] = {HR_OP_LIST(X)};
 const char *const hr_unit_names[HR_UNIT_COUNT] = {"fp32", "bf16", "int8"};
 
 const char *hr_act_name(hr_act act) {
-    static const char *const names[HR_ACT_COUNT] = {"f32", "bf16", "int8"};
+    static const char *const names[HR_ACT_COUNT] = {"f32", "bf16", "int8", "int8-row"};
     return (unsigned)act < HR_ACT_COUNT ? names[act] : "unknown";
 }
 
 /* Every list of rows in the program. */
 static const hr_kernel *const lists[] = {
-    hr_kernels_matmul_generic, hr_kernels_attn_generic, hr_kernels_vec_generic,
+    hr_kernels_matmul_generic,     hr_kernels_attn_generic,     hr_kernels_vec_generic,
 #if defined(__x86_64__)
-    hr_kernels_matmul_avx2,    hr_kernels_attn_avx2,    hr_kernels_vec_avx2,
-    hr_kernels_matmul_avx512,  hr_kernels_attn_avx512,  hr_kernels_vec_avx512,
+    hr_kernels_matmul_avx2,        hr_kernels_attn_avx2,        hr_kernels_vec_avx2,
+    hr_kernels_matmul_avx512,      hr_kernels_attn_avx512,      hr_kernels_vec_avx512,
+    hr_kernels_panel_avx2,         hr_kernels_panel_avxvnni,    hr_kernels_panel_vnni256_avx512,
+    hr_kernels_panel_float_avx512, hr_kernels_panel_int_avx512,
 #endif
 };
 enum { LISTS = sizeof lists / sizeof lists[0] };
@@ -36,9 +40,27 @@ static bool fits(const hr_kernel *k, const hr_kernel_query *q, unsigned features
     if (k->family != q->family || k->isa > q->isa || (k->needs & ~features)) return false;
     if (!has_dtype(k, q->dtype) || (k->act >= 0 && k->act != (int)q->act)) return false;
     if (q->n < k->n_min || (k->n_max && q->n > k->n_max)) return false;
+    if (q->name && strcmp(q->name, k->name) != 0) return false;
+    if (q->family == HR_FAM_MATMUL && !((k->orders ? k->orders : 1u << HR_ORDER_ROWS) >> q->order & 1u)) return false;
     const bool two_types = q->family == HR_FAM_ATTN || q->family == HR_FAM_KV_APPEND;
     if (two_types && !has_dtype(k, q->dtype2)) return false;
     return q->family != HR_FAM_ATTN || k->flash == q->flash;
+}
+
+static _Atomic uint32_t preferred_lanes = 512;
+
+void hr_kernel_prefer_lanes(uint32_t lanes) {
+    preferred_lanes = lanes;
+}
+
+uint32_t hr_kernel_preferred_lanes(void) {
+    return preferred_lanes;
+}
+
+static bool is_better(const hr_kernel *k, const hr_kernel *than) {
+    if (k->rank != than->rank) return k->rank > than->rank;
+    if (k->lanes && than->lanes && k->lanes != than->lanes) return k->lanes == preferred_lanes;
+    return k->isa > than->isa;
 }
 
 const hr_kernel *hr_kernel_choose(const hr_kernel_query *q) {
@@ -50,10 +72,20 @@ const hr_kernel *hr_kernel_choose(const hr_kernel_query *q) {
     for (size_t l = 0; l < LISTS; l++) {
         for (const hr_kernel *k = lists[l]; k && k->name; k++) {
             if (!fits(k, &query, features)) continue;
-            if (!chosen || k->rank > chosen->rank || (k->rank == chosen->rank && k->isa > chosen->isa)) chosen = k;
+            if (!chosen || is_better(k, chosen)) chosen = k;
         }
     }
     return chosen;
+}
+
+const hr_kernel *hr_kernel_ref(const hr_kernel *k) {
+    for (const hr_kernel *const *list = lists; list < lists + LISTS; list++)
+        for (const hr_kernel *r = *list; r && r->name; r++) {
+            const bool types = !r->dtypes || (k->dtypes & ~r->dtypes) == 0;
+            if (r->isa == HR_ISA_GENERIC && r->family == k->family && types && r->act == k->act && r->flash == k->flash)
+                return r;
+        }
+    return NULL;
 }
 
 /* ---- work ---- */

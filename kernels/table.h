@@ -22,8 +22,8 @@ typedef struct hr_work {
 } hr_work;
 
 /* How activations enter matrix products (--act). */
-typedef enum hr_act { HR_ACT_F32, HR_ACT_BF16, HR_ACT_INT8, HR_ACT_COUNT } hr_act;
-const char *hr_act_name(hr_act act); /* "f32", "bf16", "int8" */
+typedef enum hr_act { HR_ACT_F32, HR_ACT_BF16, HR_ACT_INT8, HR_ACT_INT8_ROW, HR_ACT_COUNT } hr_act;
+const char *hr_act_name(hr_act act); /* "f32", "bf16", "int8" (a scale per 32 values), "int8-row" (one per token) */
 
 /* Op classes: the same names in the store, traces and explain. */
 /* clang-format off */
@@ -49,13 +49,17 @@ typedef struct hr_acts {
     size_t n, k, ld;
     float *f32;     /* [n][ld] */
     uint16_t *bf16; /* [n][ld] */
-    int8_t *q;      /* [n][ld], one scale per 32: d = max|x| / 127, q = round-to-nearest-even(x / d), d = 0: all 0 */
-    float *d;       /* [n][ld / 32] */
+    int8_t *q;      /* [n][ld], one scale per 32, or (int8-row) per token: d = max|x| / 127 of those values, q =
+                       round-to-nearest-even(x / d), d = 0: all 0 */
+    float *d;       /* [n][ld / 32]; int8-row: the token's one value in every place */
     int32_t *sum;   /* [n][ld / 32]: sum of the 32 q, for weights stored with an offset */
+    uint32_t tile;  /* tokens side by side in `tiles`; 0: none */
+    void *tiles;    /* the same values once more, as GEMM kernels of that tile read them: [ceil(n / tile)] areas of
+                       hr_acts_tile_bytes; their layout is private to the ISA's acts and GEMM kernels */
 } hr_acts;
 
-/* Fills tokens t0..t1-1 of dst (arrays and ld given) from x [n][ldx] floats. One row a type and ISA; all ISAs give the
- * same q, d and sum to the bit. */
+/* Fills tokens t0..t1-1 of dst (arrays and ld given) from x [n][ldx] floats; with dst->tile also its tiles: then t0 is
+ * a multiple of tile, and t1 too or n. One row a type and ISA; all ISAs give the same q, d and sum to the bit. */
 typedef void hr_acts_fn(hr_acts *dst, const float *x, size_t ldx, size_t t0, size_t t1);
 
 /* y[t][row] = sum_c w[row][c] x[t][c], or += when `add`, for all t < x->n and row0 <= row < row1.
@@ -69,9 +73,12 @@ typedef struct hr_matmul {
 } hr_matmul;
 typedef void hr_matmul_fn(const hr_matmul *m, size_t row0, size_t row1, void *scratch);
 
+/* Bytes of one area of hr_acts.tiles for tokens of k values; a multiple of 64. */
+size_t hr_acts_tile_bytes(hr_act type, uint32_t tile, size_t k);
 /* Scratch bytes that suffices for any matmul kernel on matrices of up to `cols` columns and n tokens. */
 size_t hr_matmul_scratch(size_t cols, size_t n);
-/* Rows that a thread's range should be a multiple of (32). */
+/* Rows that a thread's range should be a multiple of. With weights in panels row0 is a multiple of 16, and row1 too or
+ * the last row. */
 enum { HR_ROW_GRAIN = 32 };
 
 /* ---- attention -------------------------------------------------------------------------------------------------- */
@@ -143,10 +150,13 @@ typedef struct hr_kernel {
     uint32_t dtypes;       /* bit set of hr_dtype: of the weights, of K and V; 0: does not matter */
     int act;               /* hr_act of the activations; -1: does not matter */
     uint32_t n_min, n_max; /* tokens for which it may be chosen (n_max 0: no limit) */
+    uint32_t orders;       /* matmul: bit set of hr_order of the weights; 0 stands for rows alone */
+    uint32_t tile;         /* matmul: reads hr_acts.tiles of this width (else the rows) */
+    uint32_t lanes;        /* bits of its vectors where two widths compete (256, 512); 0: none do */
     bool flash;            /* attention: tiled online softmax (else scores are materialized) */
     int rank;              /* among rows that fit the higher is chosen (measured, not believed) */
     hr_unit unit;          /* where its flops run */
-    union {
+    union hr_kernel_fn {
         hr_acts_fn *acts;
         hr_matmul_fn *matmul;
         hr_attn_fn *attn;
@@ -159,8 +169,18 @@ typedef struct hr_kernel {
     } fn;
 } hr_kernel;
 
+/* The plain C row that defines what `k` computes: the generic row of the same family, types and softmax. Tests and
+ * bench hold every row against it. */
+const hr_kernel *hr_kernel_ref(const hr_kernel *k);
+
+/* Of int8 rows that differ in `lanes` alone the chooser takes this width: 512 at first, else what was measured. */
+void hr_kernel_prefer_lanes(uint32_t lanes);
+uint32_t hr_kernel_preferred_lanes(void);
+
 /* All rows of one file, ended by a row with name NULL. Each kernel file exports one such list; table.c joins them. */
 extern const hr_kernel hr_kernels_matmul_generic[], hr_kernels_matmul_avx2[], hr_kernels_matmul_avx512[];
+extern const hr_kernel hr_kernels_panel_avx2[], hr_kernels_panel_avxvnni[], hr_kernels_panel_vnni256_avx512[];
+extern const hr_kernel hr_kernels_panel_float_avx512[], hr_kernels_panel_int_avx512[];
 extern const hr_kernel hr_kernels_attn_generic[], hr_kernels_attn_avx2[], hr_kernels_attn_avx512[];
 extern const hr_kernel hr_kernels_vec_generic[], hr_kernels_vec_avx2[], hr_kernels_vec_avx512[];
 
@@ -171,7 +191,9 @@ typedef struct hr_kernel_query {
     hr_dtype dtype, dtype2;
     hr_act act;
     uint32_t n;
+    hr_order order; /* MATMUL and EMBED: of the weights */
     bool flash;
+    const char *name; /* NULL: any; else the row must have this name, and rank does not matter */
 } hr_kernel_query;
 
 /* The best row that fits: highest rank, then highest ISA at or below q->isa whose needs the CPU meets. NULL: none

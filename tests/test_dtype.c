@@ -236,7 +236,7 @@ static void test_finite(void **state) {
             float values[768];
             for (size_t i = 0; i < sizeof row; i++) row[i] = (uint8_t)((seed = seed * 6364136223846793005u + 1) >> 56);
             memcpy(scales, row + 900, sizeof scales);
-            const hr_mat m = {(hr_dtype)t, 1, hr_dtypes[t].block_elems * (1 + trial % 3), row, scales};
+            const hr_mat m = {(hr_dtype)t, 1, hr_dtypes[t].block_elems * (1 + trial % 3), row, scales, HR_ORDER_ROWS};
             hr_mat_row_f32(&m, 0, values);
             bool finite = true;
             for (size_t i = 0; i < m.cols; i++) finite = finite && isfinite(values[i]);

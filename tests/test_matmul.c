@@ -61,7 +61,7 @@ static hr_acts alloc_acts(hr_act type, size_t n, size_t k) {
     const size_t bytes = n * a.ld;
     if (type == HR_ACT_F32) a.f32 = aligned_alloc(64, 4 * bytes);
     if (type == HR_ACT_BF16) a.bf16 = aligned_alloc(64, 2 * bytes);
-    if (type == HR_ACT_INT8) {
+    if (type == HR_ACT_INT8 || type == HR_ACT_INT8_ROW) {
         a.q = aligned_alloc(64, bytes);
         a.d = hr_malloc(bytes / 8);
         a.sum = hr_malloc(bytes / 8);
@@ -291,8 +291,8 @@ static void test_table_covers_all(void **state) {
         for (int t = 0; t < HR_DTYPE_COUNT; t++)
             for (int act = 0; act < HR_ACT_COUNT; act++)
                 for (int n = 0; n < 8; n++) {
-                    const hr_kernel_query q = {HR_FAM_MATMUL, (hr_isa)isa, (hr_dtype)t, HR_F32,
-                                               (hr_act)act,   tokens[n],   false};
+                    const hr_kernel_query q = {HR_FAM_MATMUL, (hr_isa)isa,   (hr_dtype)t, HR_F32, (hr_act)act,
+                                               tokens[n],     HR_ORDER_ROWS, false,       NULL};
                     const hr_kernel *k = hr_kernel_choose(&q);
                     if (!k) fail_msg("no kernel for %s x %s", hr_dtypes[t].name, hr_act_name(q.act));
                     assert_true(can_run(k) && k->isa <= q.isa);

@@ -58,7 +58,7 @@ static void published_shapes(void **state) {
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         hr_model_info info;
-        assert_int_equal(hr_model_peek(want[i].spec, HR_QUANT_NATIVE, &info), HR_OK);
+        assert_int_equal(hr_model_peek(want[i].spec, HR_QUANT_NATIVE, HR_ORDER_ROWS, &info), HR_OK);
         assert_int_equal(info.n_params, want[i].params);
         assert_int_equal(info.tied, want[i].tied);
         assert_string_equal(info.type, want[i].type);
@@ -74,7 +74,7 @@ static void published_shapes(void **state) {
                  {HR_QUANT_F32, 4942987264}};
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         hr_model_info info;
-        assert_int_equal(hr_model_peek("synth:llama-3.2-1b", bytes[i].quant, &info), HR_OK);
+        assert_int_equal(hr_model_peek("synth:llama-3.2-1b", bytes[i].quant, HR_ORDER_ROWS, &info), HR_OK);
         assert_int_equal(info.weight_bytes - 33 * 2048 * 4, bytes[i].matrices);
     }
 }
@@ -92,18 +92,19 @@ static void shapes_are_listed(void **state) {
 static void specs_change_the_shape(void **state) {
     (void)state;
     hr_model_info a, b;
-    assert_int_equal(hr_model_peek("synth:tiny:layers=4:heads=8:kv_heads=4:head_dim=64:dim=512", HR_QUANT_NATIVE, &a),
-                     HR_OK);
+    assert_int_equal(
+        hr_model_peek("synth:tiny:layers=4:heads=8:kv_heads=4:head_dim=64:dim=512", HR_QUANT_NATIVE, HR_ORDER_ROWS, &a),
+        HR_OK);
     assert_true(a.n_layers == 4 && a.n_heads == 8 && a.n_kv_heads == 4 && a.head_dim == 64 && a.dim == 512);
     assert_string_equal(a.name, "tiny");
-    assert_int_equal(hr_model_peek("synth:tiny:dim=512", HR_QUANT_NATIVE, &a), HR_OK);
+    assert_int_equal(hr_model_peek("synth:tiny:dim=512", HR_QUANT_NATIVE, HR_ORDER_ROWS, &a), HR_OK);
     assert_int_equal(a.head_dim, 128); /* dim / heads */
-    assert_int_equal(hr_model_peek("synth:tiny:layers=4:seed=0", HR_QUANT_INT8, &a), HR_OK);
-    assert_int_equal(hr_model_peek("synth:tiny", HR_QUANT_NATIVE, &b), HR_OK);
+    assert_int_equal(hr_model_peek("synth:tiny:layers=4:seed=0", HR_QUANT_INT8, HR_ORDER_ROWS, &a), HR_OK);
+    assert_int_equal(hr_model_peek("synth:tiny", HR_QUANT_NATIVE, HR_ORDER_ROWS, &b), HR_OK);
     assert_string_equal(a.hash, b.hash); /* the same weights, however they are written */
-    assert_int_equal(hr_model_peek("synth:tiny:seed=1", HR_QUANT_NATIVE, &b), HR_OK);
+    assert_int_equal(hr_model_peek("synth:tiny:seed=1", HR_QUANT_NATIVE, HR_ORDER_ROWS, &b), HR_OK);
     assert_string_not_equal(a.hash, b.hash);
-    assert_int_equal(hr_model_peek("synth:tiny:ctx=4096", HR_QUANT_NATIVE, &b), HR_OK);
+    assert_int_equal(hr_model_peek("synth:tiny:ctx=4096", HR_QUANT_NATIVE, HR_ORDER_ROWS, &b), HR_OK);
     assert_string_not_equal(a.hash, b.hash);
 }
 
@@ -253,7 +254,7 @@ static void what_does_not_fit_is_refused(void **state) {
     (void)state;
     const char *spec = "synth:llama-3.1-8b:layers=4000"; /* 3.5 TB as f32 */
     hr_model_info info;
-    assert_int_equal(hr_model_peek(spec, HR_QUANT_F32, &info), HR_OK);
+    assert_int_equal(hr_model_peek(spec, HR_QUANT_F32, HR_ORDER_ROWS, &info), HR_OK);
     expect_fails(spec, HR_QUANT_F32, HR_ERR_MEMORY, "GB are available");
     char need[64];
     snprintf(need, sizeof need, "need %.2f GB", (double)info.weight_bytes * 1e-9);

@@ -198,9 +198,14 @@ static void timed_regions_allocate_nothing(void **state) {
     assert_int_equal(hr_bench_run(bench, &result), HR_OK);
     assert_int_equal(json_integer_value(json_object_get(result, "timed_allocations")), 0);
     assert_int_equal(json_array_size(json_object_get(result, "samples_ns")), 3);
-    /* 3 repetitions of 2 requests of 5 tokens; all meet an SLO that is no limit */
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "ttft_ms"), "n")), 6);
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "itl_step_ms"), "n")), 24);
+    /* 3 repetitions of 2 requests of 5 tokens, less those that a busy machine flagged; all meet an SLO that is no limit */
+    json_int_t kept = 0;
+    size_t i;
+    json_t *flag;
+    json_array_foreach(json_object_get(result, "sample_flags"), i, flag) kept += json_is_null(flag);
+    assert_in_range(kept, 1, 3);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "ttft_ms"), "n")), 2 * kept);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(result, "itl_step_ms"), "n")), 8 * kept);
     assert_true(json_number_value(json_object_get(result, "good")) == 6);
     /* The ops lie inside the repetition and do not overlap. How near to 1 their sum is, is a measurement, not a test. */
     const double share = json_number_value(json_object_get(result, "op_sum_share"));

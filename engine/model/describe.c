@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const quant_names[HR_QUANT_COUNT] = {"native", "f32", "bf16", "f16", "int8", "int4"};
+static const char *const quant_names[HR_QUANT_COUNT] = {
+    "native", "f32", "bf16", "f16", "int8", "int4", "int8-row", "int4-g128", "int4-head8", "int4-g128-head8"};
 
 const char *hr_quant_name(hr_quant quant) {
     return (unsigned)quant < HR_QUANT_COUNT ? quant_names[quant] : "?";
@@ -18,7 +19,11 @@ hr_status hr_quant_parse(const char *name, hr_quant *out) {
         *out = (hr_quant)i;
         return HR_OK;
     }
-    HR_FAIL(HR_ERR_USAGE, "unknown quantization '%.40s'; known are: native, f32, bf16, f16, int8, int4", name);
+    HR_FAIL(
+        HR_ERR_USAGE,
+        "unknown quantization '%.40s'; known are: native, f32, bf16, f16, int8, int4, int8-row, int4-g128, int4-head8, "
+        "int4-g128-head8",
+        name);
 }
 
 void hr_size_label(uint64_t n_params, char *out, size_t size) {

@@ -71,7 +71,8 @@ hr_status hr_model_load(const char *spec, const hr_load_options *options, hr_mod
     return status;
 }
 
-hr_status hr_model_peek(const char *spec, hr_quant quant, hr_model_info *out) {
+hr_status hr_model_peek(const char *spec, hr_quant quant, hr_order order, hr_model_info *out) {
+    (void)order;
     hr_opened o;
     HR_TRY(hr_model_open(spec, &o));
     hr_status status = refuse_unsupported(&o);

@@ -228,7 +228,7 @@ json_t *hr_model_shapes(void) {
         hr_model_info info;
         char spec[64];
         snprintf(spec, sizeof spec, "synth:%s", s->name);
-        if (hr_model_peek(spec, HR_QUANT_NATIVE, &info) != HR_OK) continue;
+        if (hr_model_peek(spec, HR_QUANT_NATIVE, HR_ORDER_ROWS, &info) != HR_OK) continue;
         json_t *row = json_pack(
             "{s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:f, s:o, s:s}", "name", s->name, "arch",
             info.arch, "params", (json_int_t)info.n_params, "bytes", (json_int_t)info.weight_bytes, "layers",

@@ -112,7 +112,8 @@ static hr_status bind_mat(hr_plan_mat *m, const hr_gguf *g, bool *used) {
         HR_FAIL(HR_ERR_INPUT, "%s: tensor '%s' is %" PRIu64 " x %" PRIu64 "%s, the keys say %zu x %zu", g->file,
                 m->name, t->dims[0], t->dims[1], t->n_dims > 2 ? " x ..." : "", m->slot->cols, m->slot->rows);
     const hr_ggml_type *type = hr_ggml_type_at(t->type);
-    if (type->dtype >= 0) m->source = (hr_mat){(hr_dtype)type->dtype, m->slot->rows, m->slot->cols, t->data, NULL};
+    if (type->dtype >= 0)
+        m->source = (hr_mat){(hr_dtype)type->dtype, m->slot->rows, m->slot->cols, t->data, NULL, HR_ORDER_ROWS};
     return HR_OK;
 }
 
@@ -128,7 +129,7 @@ static hr_status bind_vec(hr_plan_vec *v, const hr_gguf *g, bool *used, hr_reaso
     if (type->dtype != HR_F32 && type->dtype != HR_F16 && type->dtype != HR_BF16)
         return hr_reason_add(reasons, "vector '%s' of type %s", v->name, type->name);
     v->present = true;
-    v->source = (hr_mat){(hr_dtype)type->dtype, 1, v->n, t->data, NULL};
+    v->source = (hr_mat){(hr_dtype)type->dtype, 1, v->n, t->data, NULL, HR_ORDER_ROWS};
     return HR_OK;
 }
 
@@ -177,8 +178,9 @@ hr_status hr_plan_bind(hr_plan *plan, const hr_gguf *g, hr_reasons *reasons) {
 
 static const hr_dtype quant_dtype[HR_QUANT_COUNT] = {
     [HR_QUANT_NATIVE] = HR_BF16, /* of synthetic models */
-    [HR_QUANT_F32] = HR_F32,     [HR_QUANT_BF16] = HR_BF16,  [HR_QUANT_F16] = HR_F16,
-    [HR_QUANT_INT8] = HR_I8G32,  [HR_QUANT_INT4] = HR_I4G32,
+    [HR_QUANT_F32] = HR_F32,          [HR_QUANT_BF16] = HR_BF16,        [HR_QUANT_F16] = HR_F16,
+    [HR_QUANT_INT8] = HR_I8G32,       [HR_QUANT_INT4] = HR_I4G32,       [HR_QUANT_INT8_ROW] = HR_I8ROW,
+    [HR_QUANT_INT4_G128] = HR_I4G128, [HR_QUANT_INT4_HEAD8] = HR_I4G32, [HR_QUANT_INT4_G128_HEAD8] = HR_I4G128,
 };
 
 static size_t take(size_t *used, size_t bytes) {

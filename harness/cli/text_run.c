@@ -5,7 +5,7 @@
 hr_status hr_text_run_init(const hr_args *args, bool needs_text, hr_text_run *run) {
     memset(run, 0, sizeof *run);
     HR_TRY(hr_engine_args_get(args, &run->args));
-    HR_TRY(hr_model_peek(run->args.spec, run->args.quant, &run->info));
+    HR_TRY(hr_model_peek(run->args.spec, run->args.quant, HR_ORDER_ROWS, &run->info));
     hr_status status = hr_tokenizer_open(run->args.spec, &run->tokenizer);
     if (status == HR_ERR_UNSUPPORTED && !needs_text) return HR_OK;
     return status;

@@ -264,7 +264,7 @@ static hr_status build(builder *b) {
                 HR_FAIL(HR_ERR_INPUT, "the name of a model is longer than %zu bytes", sizeof c.model - 1);
             snprintf(c.model, sizeof c.model, "%s", a->models.v[m]);
             HR_TRY(hr_quant_parse(a->quant.v[q], &c.quant));
-            HR_TRY(hr_model_peek(c.model, c.quant, &b->plan->infos[b->plan->n_infos]));
+            HR_TRY(hr_model_peek(c.model, c.quant, HR_ORDER_ROWS, &b->plan->infos[b->plan->n_infos]));
             HR_TRY(add_group(b, &c, b->plan->n_infos++));
         }
     return a->shuffled ? shuffle(b->plan, a->seed) : HR_OK;

@@ -45,7 +45,12 @@ hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
         return half;
     case HR_QUANT_INT8:
     case HR_QUANT_INT4:
+    case HR_QUANT_INT4_HEAD8:
         return HR_ACT_INT8;
+    case HR_QUANT_INT8_ROW:
+    case HR_QUANT_INT4_G128:
+    case HR_QUANT_INT4_G128_HEAD8:
+        return HR_ACT_INT8_ROW;
     default:
         break;
     }

@@ -1,4 +1,5 @@
 #include "kernels/base/dtype.h"
+#include "kernels/base/panel.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -103,7 +104,17 @@ static void block_q6_k(const uint8_t *b, float *out) {
     }
 }
 
+/* Scale of the 32 values from column 32 g on, of a plane type. */
+static inline float scale_at(const hr_mat *m, const uint16_t *scales, size_t g) {
+    const size_t group = hr_dtypes[m->dtype].group;
+    return f16_value(scales[group == HR_GROUP_ROW ? 0 : 32 * g / group]);
+}
+
 void hr_mat_row_f32(const hr_mat *m, size_t row, float *out) {
+    if (m->order == HR_ORDER_PANELS) {
+        hr_panel_row_f32(m, row, out);
+        return;
+    }
     const uint8_t *p = hr_mat_row(m, row);
     const size_t cols = m->cols;
     const uint16_t *scales = hr_dtypes[m->dtype].group ? hr_mat_scales(m, row) : NULL;
@@ -131,10 +142,12 @@ void hr_mat_row_f32(const hr_mat *m, size_t row, float *out) {
         for (size_t b = 0; b < cols / 256; b++, p += 210) block_q6_k(p, out + 256 * b);
         break;
     case HR_I8G32:
-        for (size_t g = 0; g < cols / 32; g++, p += 32) group_i8(p, f16_value(scales[g]), out + 32 * g);
+    case HR_I8ROW:
+        for (size_t g = 0; g < cols / 32; g++, p += 32) group_i8(p, scale_at(m, scales, g), out + 32 * g);
         break;
     case HR_I4G32:
-        for (size_t g = 0; g < cols / 32; g++, p += 16) group_i4(p, 8, f16_value(scales[g]), 0, out + 32 * g);
+    case HR_I4G128:
+        for (size_t g = 0; g < cols / 32; g++, p += 16) group_i4(p, 8, scale_at(m, scales, g), 0, out + 32 * g);
         break;
     case HR_DTYPE_COUNT:
         break;
@@ -180,6 +193,18 @@ static void quantize_i8(const float *x, size_t cols, int8_t *q, uint16_t *scales
     }
 }
 
+static void quantize_i8_row(const float *x, size_t cols, int8_t *q, uint16_t *scale) {
+    float most = 0;
+    for (size_t c = 0; c < cols; c += 32) most = fmaxf(most, abs_max_32(x + c));
+    const float d = stored_scale(most, 127, scale);
+    for (size_t c = 0; c < cols; c += 32) {
+        if (d > 0)
+            round_32(x + c, d, -127, 127, q + c);
+        else
+            memset(q + c, 0, 32);
+    }
+}
+
 /* The value of largest magnitude among 32, with its sign. */
 static inline float extreme_32(const float *x) {
     const float most = abs_max_32(x);
@@ -204,30 +229,37 @@ static inline float error_i4(const float *x, float d) {
     return square[0];
 }
 
-/* Where on the scale of -8..7 the extreme value is put: -8 uses all sixteen levels, the others trade the extreme against
- * the rest. The best of the three has 14 to 21 % less rms error on real weights than max|x| / 7 (SmolLM2). */
-static float best_scale_i4(const float *x, uint16_t *stored) {
+/* Where on the scale of -8..7 the extreme value of n (a multiple of 32) is put: -8 uses all sixteen levels, the others
+ * trade the extreme against the rest. The best of the three has 14 to 21 % less rms error on real weights than
+ * max|x| / 7 (SmolLM2, groups of 32). */
+static float best_scale_i4(const float *x, size_t n, uint16_t *stored) {
     static const float places[] = {-8, -9, -7};
-    const float extreme = extreme_32(x);
-    float best = 0, least = INFINITY;
+    float extreme = 0, best = 0, least = INFINITY;
+    for (size_t c = 0; c < n; c += 32) {
+        const float here = extreme_32(x + c);
+        extreme = fabsf(here) > fabsf(extreme) ? here : extreme;
+    }
     *stored = 0;
     for (size_t k = 0; k < sizeof places / sizeof *places; k++) {
         const float wanted = fmaxf(fminf(extreme / places[k], 65504.0f), -65504.0f);
         const uint16_t h = hr_f32_to_f16(wanted);
         const float d = f16_value(h);
         if (d == 0) continue;
-        const float error = error_i4(x, d);
+        float error = 0;
+        for (size_t c = 0; c < n; c += 32) error += error_i4(x + c, d);
         if (error < least) least = error, best = d, *stored = h;
     }
     return best;
 }
 
-static void quantize_i4(const float *x, size_t cols, uint8_t *out, uint16_t *scales) {
+static void quantize_i4(const float *x, size_t cols, size_t group, uint8_t *out, uint16_t *scales) {
     int8_t q[32];
-    for (size_t g = 0; g < cols / 32; g++, x += 32, out += 16) {
-        const float d = best_scale_i4(x, &scales[g]);
+    float d = 0;
+    for (size_t c = 0; c < cols; c += 32, out += 16) {
+        const size_t left = cols - c;
+        if (c % group == 0) d = best_scale_i4(x + c, left < group ? left : group, &scales[c / group]);
         if (d != 0)
-            round_32(x, d, -8, 7, q);
+            round_32(x + c, d, -8, 7, q);
         else
             memset(q, 0, sizeof q);
         for (int i = 0; i < 16; i++) out[i] = (uint8_t)((q[i] + 8) | (q[i + 16] + 8) << 4);
@@ -277,6 +309,8 @@ bool hr_mat_row_is_finite(const hr_mat *m, size_t row) {
         return halves_finite(p + 208, blocks, 210, F16_EXPONENT);
     case HR_I8G32:
     case HR_I4G32:
+    case HR_I8ROW:
+    case HR_I4G128:
         return halves_finite((const uint8_t *)hr_mat_scales(m, row), hr_row_scales(m->dtype, m->cols), 2, F16_EXPONENT);
     case HR_DTYPE_COUNT:
         break;
@@ -304,11 +338,16 @@ hr_status hr_quantize_row(hr_dtype t, const float *x, size_t cols, void *data, u
     case HR_I8G32:
         quantize_i8(x, cols, data, scales);
         break;
+    case HR_I8ROW:
+        quantize_i8_row(x, cols, data, scales);
+        break;
     case HR_I4G32:
-        quantize_i4(x, cols, data, scales);
+    case HR_I4G128:
+        quantize_i4(x, cols, hr_dtypes[t].group, data, scales);
         break;
     default:
-        HR_FAIL(HR_ERR_UNSUPPORTED, "cannot quantize to %s; choose f32, f16, bf16, int8 or int4", hr_dtypes[t].name);
+        HR_FAIL(HR_ERR_UNSUPPORTED, "cannot quantize to %s; choose f32, f16, bf16 or one of the int8 and int4 types",
+                hr_dtypes[t].name);
     }
     return HR_OK;
 }

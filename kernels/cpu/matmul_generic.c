@@ -1,5 +1,6 @@
 /* Matrix products and preparation of activations in plain C: every weight type with every activation type. These rows
  * are the reference of all other ISAs and the fallback where an ISA has no row of its own. */
+#include "kernels/base/panel.h"
 #include "kernels/cpu/matmul_common.h"
 #include <float.h>
 #include <string.h>
@@ -10,6 +11,11 @@ size_t hr_matmul_scratch(size_t cols, size_t n) {
     /* A panel of weights and its scales; rows converted to floats; a block of tokens as floats or as int8 with scales
      * and sums; a few tokens expanded from int8 to floats. */
     return ((size_t)512 << 10) + 24 * k + tokens * 5 * k + (tokens < few ? tokens : few) * 4 * k;
+}
+
+size_t hr_acts_tile_bytes(hr_act type, uint32_t tile, size_t k) {
+    (void)type, (void)tile, (void)k;
+    return 0;
 }
 
 /* ---- activations ---- */
@@ -36,40 +42,74 @@ static inline uint32_t bits_of(float f) {
     return u;
 }
 
-/* One group of 32. The maximum is taken on the bits, where a NaN is largest, so that it reaches d and the result
- * instead of vanishing. A d below the normal numbers counts as 0: with subnormals flushed x / d would be infinite. */
-static void quantize_group(const float *x, int8_t *q, float *d, int32_t *sum) {
-    int32_t most = 0, total = 0;
+/* Bits of the largest |x| of 32. The maximum is taken on the bits, where a NaN is largest, so that it reaches d and the
+ * result instead of vanishing. */
+static int32_t most_of(const float *x) {
+    int32_t most = 0;
     for (int i = 0; i < 32; i++) {
         const int32_t a = (int32_t)(bits_of(x[i]) & 0x7fffffffu);
         most = a > most ? a : most;
     }
+    return most;
+}
+
+/* A d below the normal numbers counts as 0: with subnormals flushed x / d would be infinite. */
+static float scale_of(int32_t most) {
     float scale;
     memcpy(&scale, &most, sizeof scale);
     scale /= 127;
-    if (scale < FLT_MIN) scale = 0;
-    *d = scale;
-    *sum = 0;
+    return scale < FLT_MIN ? 0 : scale;
+}
+
+/* One group of 32 at a scale; returns the sum of q. */
+static int32_t quantize_group(const float *x, float scale, int8_t *q) {
+    int32_t total = 0;
     if (scale == 0) {
         memset(q, 0, 32);
-        return;
+        return 0;
     }
     for (int i = 0; i < 32; i++) { /* adding 1.5 * 2^23 rounds to nearest even and leaves the integer in the low bits */
         const int32_t v = (int8_t)(bits_of(x[i] / scale + 12582912.0f) - 0x4b400000u);
         q[i] = (int8_t)v;
         total += v;
     }
-    *sum = total;
+    return total;
+}
+
+/* 32 values from column c on, zero past the last. */
+static void group_at(const float *x, size_t k, size_t c, float *part) {
+    const size_t have = c < k ? (k - c < 32 ? k - c : 32) : 0;
+    memset(part, 0, 32 * sizeof *part);
+    if (have) memcpy(part, x + c, have * sizeof *part);
 }
 
 static void acts_int8(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
+    float part[32];
     for (size_t t = t0; t < t1; t++) {
         for (size_t c = 0; c < a->ld; c += 32) {
-            float part[32] = {0};
-            const size_t have = c < a->k ? (a->k - c < 32 ? a->k - c : 32) : 0;
-            memcpy(part, x + t * ldx + (have ? c : 0), have * sizeof *part);
             const size_t g = t * (a->ld / 32) + c / 32;
-            quantize_group(part, a->q + t * a->ld + c, &a->d[g], &a->sum[g]);
+            group_at(x + t * ldx, a->k, c, part);
+            a->d[g] = scale_of(most_of(part));
+            a->sum[g] = quantize_group(part, a->d[g], a->q + t * a->ld + c);
+        }
+    }
+}
+
+static void acts_int8_row(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
+    float part[32];
+    for (size_t t = t0; t < t1; t++) {
+        int32_t most = 0;
+        for (size_t c = 0; c < a->k; c += 32) {
+            group_at(x + t * ldx, a->k, c, part);
+            const int32_t here = most_of(part);
+            most = here > most ? here : most;
+        }
+        const float scale = scale_of(most);
+        for (size_t c = 0; c < a->ld; c += 32) {
+            const size_t g = t * (a->ld / 32) + c / 32;
+            group_at(x + t * ldx, a->k, c, part);
+            a->d[g] = scale;
+            a->sum[g] = quantize_group(part, scale, a->q + t * a->ld + c);
         }
     }
 }
@@ -173,24 +213,46 @@ static void unpack_q6_k(const uint8_t *b, int8_t *q, float *scale) {
     }
 }
 
+/* A row of a matrix in panels: quants without their offset, scales as stored. */
+static void unpack_panel_row(const hr_mat *m, size_t row, int_row *r) {
+    const size_t lane = row % HR_PANEL, step = m->dtype == HR_Q4_1 ? 2 * HR_PANEL : HR_PANEL;
+    const size_t group = hr_dtypes[m->dtype].group ? hr_dtypes[m->dtype].group : 32;
+    const uint16_t *s = hr_panel_scale(m, row / HR_PANEL) + lane;
+    hr_panel_row_quants(m, row, r->q, r->scale);
+    if (m->dtype == HR_Q6_K) return; /* its scales are there */
+    for (size_t g = 0; g < m->cols / 32; g++) {
+        const uint16_t *at = s + (group == HR_GROUP_ROW ? 0 : 32 * g / group * step);
+        r->scale[g] = hr_f16_to_f32(*at);
+        if (m->dtype == HR_Q4_1) r->min[g] = hr_f16_to_f32(at[HR_PANEL]);
+    }
+}
+
 static void unpack_row(const hr_mat *m, size_t row, int_row *r) {
+    r->group = m->dtype == HR_Q6_K ? 16 : 32;
+    if (m->order == HR_ORDER_PANELS) {
+        unpack_panel_row(m, row, r);
+        return;
+    }
     const uint8_t *p = hr_mat_row(m, row);
     const uint16_t *s = hr_dtypes[m->dtype].group ? hr_mat_scales(m, row) : NULL;
+    const size_t group = hr_dtypes[m->dtype].group;
     const size_t blocks = m->cols / hr_dtypes[m->dtype].block_elems, bytes = hr_dtypes[m->dtype].block_bytes;
-    r->group = m->dtype == HR_Q6_K ? 16 : 32;
     for (size_t b = 0; b < blocks; b++, p += bytes) {
+        const size_t at = group == HR_GROUP_ROW ? 0 : group ? 32 * b / group : 0;
         switch (m->dtype) {
         case HR_Q8_0:
             memcpy(r->q + 32 * b, p + 2, 32), r->scale[b] = hr_f16_to_f32(load_u16(p));
             break;
         case HR_I8G32:
-            memcpy(r->q + 32 * b, p, 32), r->scale[b] = hr_f16_to_f32(s[b]);
+        case HR_I8ROW:
+            memcpy(r->q + 32 * b, p, 32), r->scale[b] = hr_f16_to_f32(s[at]);
             break;
         case HR_Q4_0:
             nibbles(p + 2, 8, r->q + 32 * b), r->scale[b] = hr_f16_to_f32(load_u16(p));
             break;
         case HR_I4G32:
-            nibbles(p, 8, r->q + 32 * b), r->scale[b] = hr_f16_to_f32(s[b]);
+        case HR_I4G128:
+            nibbles(p, 8, r->q + 32 * b), r->scale[b] = hr_f16_to_f32(s[at]);
             break;
         case HR_Q4_1:
             nibbles(p + 4, 0, r->q + 32 * b), r->scale[b] = hr_f16_to_f32(load_u16(p));
@@ -239,16 +301,20 @@ static void matmul_int8(const hr_matmul *m, size_t row0, size_t row1, void *scra
 /* clang-format off */
 #define ACTS(kind, type) {.family = HR_FAM_ACTS, .name = "acts_" #kind "_generic", .isa = HR_ISA_GENERIC, .act = type, \
                           .unit = HR_UNIT_FP32, .fn.acts = acts_##kind}
-#define MATMUL(kind, set, type, where) {.family = HR_FAM_MATMUL, .name = "matmul_" #kind "_generic", \
-                          .isa = HR_ISA_GENERIC, .dtypes = set, .act = type, .unit = where, .fn.matmul = matmul_##kind}
+#define MATMUL(title, kind, set, type, where) {.family = HR_FAM_MATMUL, .name = "matmul_" title "_generic", \
+                          .isa = HR_ISA_GENERIC, .orders = HR_IN_ANY, .dtypes = set, .act = type, .unit = where, \
+                          .fn.matmul = matmul_##kind}
 const hr_kernel hr_kernels_matmul_generic[] = {
     ACTS(f32, HR_ACT_F32),
     ACTS(bf16, HR_ACT_BF16),
     ACTS(int8, HR_ACT_INT8),
-    MATMUL(f32, HR_SET_ALL, HR_ACT_F32, HR_UNIT_FP32),
-    MATMUL(bf16, HR_SET_ALL, HR_ACT_BF16, HR_UNIT_FP32),
-    MATMUL(int8_float, HR_SET_FLOAT, HR_ACT_INT8, HR_UNIT_FP32),
-    MATMUL(int8, HR_SET_QUANT, HR_ACT_INT8, HR_UNIT_INT8),
+    ACTS(int8_row, HR_ACT_INT8_ROW),
+    MATMUL("f32", f32, HR_SET_ALL | HR_SET_WIDE, HR_ACT_F32, HR_UNIT_FP32),
+    MATMUL("bf16", bf16, HR_SET_ALL | HR_SET_WIDE, HR_ACT_BF16, HR_UNIT_FP32),
+    MATMUL("int8_float", int8_float, HR_SET_FLOAT, HR_ACT_INT8, HR_UNIT_FP32),
+    MATMUL("int8_row_float", int8_float, HR_SET_FLOAT, HR_ACT_INT8_ROW, HR_UNIT_FP32),
+    MATMUL("int8", int8, HR_SET_QUANT | HR_SET_WIDE, HR_ACT_INT8, HR_UNIT_INT8),
+    MATMUL("int8_row", int8, HR_SET_QUANT | HR_SET_WIDE, HR_ACT_INT8_ROW, HR_UNIT_INT8),
     {.name = NULL},
 };
 /* clang-format on */

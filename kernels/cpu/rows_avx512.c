@@ -55,10 +55,14 @@ static void part_bf16(const uint8_t *p, size_t n, float *out) {
     }
 }
 
+HR_INLINE float scale_at(const uint16_t *s, size_t group, size_t column) {
+    return f16_at(s + (group == HR_GROUP_ROW ? 0 : column / group));
+}
+
 void hr_row_f32_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, float *out) {
     const hr_dtype_info *info = &hr_dtypes[m->dtype];
     const uint8_t *p = hr_mat_row(m, row) + hr_row_bytes(m->dtype, c0);
-    const uint16_t *s = info->group ? hr_mat_scales(m, row) + c0 / info->group : NULL;
+    const uint16_t *s = info->group ? hr_mat_scales(m, row) : NULL;
     const size_t groups = n / 32;
     switch (m->dtype) {
     case HR_F32:
@@ -80,10 +84,13 @@ void hr_row_f32_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, float *
         for (size_t g = 0; g < groups; g++, p += 20) group_i4(p + 4, 0, f16_at(p), f16_at(p + 2), out + 32 * g);
         break;
     case HR_I8G32:
-        for (size_t g = 0; g < groups; g++, p += 32) group_i8(p, f16_at(s + g), out + 32 * g);
+    case HR_I8ROW:
+        for (size_t g = 0; g < groups; g++, p += 32) group_i8(p, scale_at(s, info->group, c0 + 32 * g), out + 32 * g);
         break;
     case HR_I4G32:
-        for (size_t g = 0; g < groups; g++, p += 16) group_i4(p, 8, f16_at(s + g), 0, out + 32 * g);
+    case HR_I4G128:
+        for (size_t g = 0; g < groups; g++, p += 16)
+            group_i4(p, 8, scale_at(s, info->group, c0 + 32 * g), 0, out + 32 * g);
         break;
     case HR_Q6_K:
         for (size_t b = 0; b < n / 256; b++, p += 210) block_q6_k(p, out + 256 * b);

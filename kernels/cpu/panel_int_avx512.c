@@ -1,0 +1,4 @@
+/* Rows of the table for weights in panels. */
+#include "kernels/cpu/matmul_common.h"
+
+const hr_kernel hr_kernels_panel_int_avx512[] = {{.name = NULL}};
