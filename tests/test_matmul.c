@@ -1,163 +1,6 @@
-/* Every row of the table for activations and matrix products that this machine can run, against double precision; the
- * int8 activations of all ISAs against the generic ones, to the bit. */
-#include "kernels/base/memory.h"
-#include "kernels/table.h"
-#include "tests/hr_test.h"
-#include <stdlib.h>
-
-static uint32_t random_state = 1;
-static float random_float(void) { /* -1 .. 1 */
-    random_state = random_state * 1664525u + 1013904223u;
-    return (float)(random_state >> 8) / 8388608.0f - 1;
-}
-
-static bool can_run(const hr_kernel *k) {
-    return k->isa <= hr_isa_best() && !(k->needs & ~hr_cpu_features());
-}
-
-/* ---- data ---- */
-
-/* Random weights with all bit patterns that the format allows, in memory that ends with the last row, not aligned. */
-typedef struct weights {
-    hr_mat m;
-    uint8_t *data;
-    uint16_t *scales;
-} weights;
-
-static void random_scale(uint8_t *p) {
-    const uint16_t d = hr_f32_to_f16(0.01f * random_float());
-    memcpy(p, &d, 2);
-}
-
-static weights make_weights(hr_dtype t, size_t rows, size_t cols) {
-    const size_t bytes = rows * hr_row_bytes(t, cols), groups = rows * hr_row_scales(t, cols);
-    weights w = {.data = hr_malloc(bytes + 1), .scales = groups ? hr_malloc(2 * groups) : NULL};
-    uint8_t *p = w.data + 1;
-    for (size_t i = 0; i < bytes; i++) p[i] = (uint8_t)((int)(127 * random_float()) + 128);
-    for (size_t g = 0; g < groups; g++) random_scale((uint8_t *)(w.scales + g));
-    for (size_t i = 0; i < rows * cols; i++) {
-        const float v = random_float();
-        const uint16_t half = t == HR_F16 ? hr_f32_to_f16(v) : hr_f32_to_bf16(v);
-        if (t == HR_F32) memcpy(p + 4 * i, &v, 4);
-        if (t == HR_F16 || t == HR_BF16) memcpy(p + 2 * i, &half, 2);
-    }
-    const size_t step = hr_dtypes[t].block_bytes;
-    for (size_t i = 0; i < bytes; i += step) {
-        if (t == HR_Q8_0 || t == HR_Q4_0 || t == HR_Q4_1) random_scale(p + i);
-        if (t == HR_Q4_1) random_scale(p + i + 2);
-        if (t == HR_Q6_K) random_scale(p + i + 208);
-    }
-    w.m = (hr_mat){.dtype = t, .rows = rows, .cols = cols, .data = p, .scales = w.scales};
-    return w;
-}
-
-static void free_weights(weights *w) {
-    hr_free(w->data);
-    hr_free(w->scales);
-}
-
-static hr_acts alloc_acts(hr_act type, size_t n, size_t k) {
-    hr_acts a = {.type = type, .n = n, .k = k, .ld = hr_align_up(k, 64)};
-    const size_t bytes = n * a.ld;
-    if (type == HR_ACT_F32) a.f32 = aligned_alloc(64, 4 * bytes);
-    if (type == HR_ACT_BF16) a.bf16 = aligned_alloc(64, 2 * bytes);
-    if (type == HR_ACT_INT8 || type == HR_ACT_INT8_ROW) {
-        a.q = aligned_alloc(64, bytes);
-        a.d = hr_malloc(bytes / 8);
-        a.sum = hr_malloc(bytes / 8);
-    }
-    return a;
-}
-
-static void free_acts(hr_acts *a) {
-    free(a->f32);
-    free(a->bf16);
-    free(a->q);
-    hr_free(a->d);
-    hr_free(a->sum);
-}
-
-static const hr_kernel *acts_kernel(hr_act type, hr_isa isa) {
-    const hr_kernel_query q = {.family = HR_FAM_ACTS, .isa = isa, .act = type, .n = 1};
-    return hr_kernel_choose(&q);
-}
-
-/* Element c of token t as the products see it. */
-static double act_value(const hr_acts *a, size_t t, size_t c) {
-    const size_t i = t * a->ld + c;
-    if (a->type == HR_ACT_F32) return (double)a->f32[i];
-    if (a->type == HR_ACT_BF16) return (double)hr_bf16_to_f32(a->bf16[i]);
-    return (double)a->q[i] * (double)a->d[i / 32];
-}
-
-/* ---- activations ---- */
-
-static void fill_special(float *x, size_t n) {
-    for (size_t i = 0; i < n; i++) x[i] = random_float() * ldexpf(1, (int)(i / 32 % 24) - 12);
-    for (size_t i = 0; i < 32 && i < n; i++) x[i] = 0;
-    for (size_t i = 32; i < 64 && i < n; i++) x[i] = i == 32 ? 127 : (float)i / 2 - 20; /* d = 1: ties */
-    for (size_t i = 64; i < 96 && i < n; i++) x[i] = 1e-40f;                            /* subnormal */
-    for (size_t i = 96; i < 128 && i < n; i++) x[i] = i == 100 ? -3.4e38f : 1e30f;
-}
-
-static void test_acts(void **state) {
-    (void)state;
-    enum { N = 3 };
-    const size_t sizes[] = {1, 32, 33, 64, 96, 130, 576, 2048};
-    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-        const size_t k = sizes[s], ldx = k + 3;
-        float *x = hr_malloc(N * ldx * sizeof *x);
-        for (size_t t = 0; t < N; t++) fill_special(x + t * ldx, k);
-        for (size_t i = 0; hr_kernel_at(i); i++) {
-            const hr_kernel *kernel = hr_kernel_at(i);
-            if (kernel->family != HR_FAM_ACTS || !can_run(kernel)) continue;
-            hr_acts got = alloc_acts((hr_act)kernel->act, N, k), want = alloc_acts((hr_act)kernel->act, N, k);
-            const size_t all = N * got.ld;
-            if (got.f32) memset(got.f32, 0x55, 4 * all);
-            if (got.bf16) memset(got.bf16, 0x55, 2 * all);
-            if (got.q) memset(got.q, 0x55, all);
-            kernel->fn.acts(&got, x, ldx, 2, N);
-            kernel->fn.acts(&got, x, ldx, 0, 2);
-            acts_kernel(got.type, HR_ISA_GENERIC)->fn.acts(&want, x, ldx, 0, N);
-            if (got.f32) assert_memory_equal(got.f32, want.f32, 4 * all);
-            if (got.bf16) assert_memory_equal(got.bf16, want.bf16, 2 * all);
-            if (got.q) {
-                assert_memory_equal(got.q, want.q, all);
-                assert_memory_equal(got.d, want.d, all / 8);
-                assert_memory_equal(got.sum, want.sum, all / 8);
-            }
-            for (size_t t = 0; t < N; t++)
-                for (size_t c = 0; c < got.ld; c++) {
-                    const double v = c < k ? (double)x[t * ldx + c] : 0, g = act_value(&got, t, c);
-                    /* bf16: half an ulp, 2^-8 relative, 2^-134 where subnormal; int8: half a step and the rounding of x / d. */
-                    double limit = got.type == HR_ACT_BF16 ? fabs(v) / 256 + 4.6e-41 : 0;
-                    if (got.q) limit = c < k ? 0.5001 * (double)got.d[(t * got.ld + c) / 32] + 1.5e-36 : 0;
-                    if (!(fabs(g - v) <= limit) && !(got.bf16 && fabs(v) > 3.38e38))
-                        fail_msg("%s k %zu token %zu column %zu: expected %.9g, got %.9g, tolerance %.3g", kernel->name,
-                                 k, t, c, v, g, limit);
-                }
-            free_acts(&got);
-            free_acts(&want);
-        }
-        hr_free(x);
-    }
-}
-
-/* A NaN or infinity must not turn into plausible numbers. */
-static void test_acts_not_finite(void **state) {
-    (void)state;
-    for (size_t i = 0; hr_kernel_at(i); i++) {
-        const hr_kernel *kernel = hr_kernel_at(i);
-        if (kernel->family != HR_FAM_ACTS || kernel->act != HR_ACT_INT8 || !can_run(kernel)) continue;
-        float x[64] = {1, 2, NAN, 3};
-        x[40] = -INFINITY;
-        hr_acts a = alloc_acts(HR_ACT_INT8, 1, 64);
-        kernel->fn.acts(&a, x, 64, 0, 1);
-        assert_true(isnan(a.d[0]));
-        assert_true(isinf(a.d[1]));
-        free_acts(&a);
-    }
-}
+/* Every row of the table for matrix products that this machine can run, with every type of weights and activations and
+ * both orders that it takes, against double precision. */
+#include "tests/matmul_fixture.h"
 
 /* ---- products ---- */
 
@@ -169,102 +12,152 @@ typedef struct shape {
  * scales are rounded: each by at most 2^-24, together below 1e-11. */
 static const double tolerance = 1e-10;
 
-/* round_weights: bf16 units take weights as bf16. */
-static void reference(const hr_mat *w, const hr_acts *x, bool round_weights, float *out) {
-    float *row = hr_malloc(w->cols * sizeof *row);
+/* One matrix, n tokens, and what their products are: [n][rows]. bf16 units take weights as bf16: want_bf16. */
+typedef struct problem {
+    weights w;
+    shape s;
+    size_t n;
+    float *x; /* [n][cols] */
+    hr_acts acts;
+    float *want, *want_bf16;
+} problem;
+
+static float *reference(const problem *p, bool round_weights) {
+    const hr_mat *w = &p->w.m[HR_ORDER_ROWS];
+    float *row = hr_malloc(w->cols * sizeof *row), *out = hr_malloc(p->n * w->rows * sizeof *out);
+    double *x = hr_malloc(p->n * w->cols * sizeof *x);
+    for (size_t t = 0; t < p->n; t++)
+        for (size_t c = 0; c < w->cols; c++) x[t * w->cols + c] = act_value(&p->acts, t, c);
     for (size_t r = 0; r < w->rows; r++) {
         hr_mat_row_f32(w, r, row);
         for (size_t c = 0; round_weights && c < w->cols; c++) row[c] = hr_bf16_to_f32(hr_f32_to_bf16(row[c]));
-        for (size_t t = 0; t < x->n; t++) {
-            double sum = 0;
-            for (size_t c = 0; c < w->cols; c++) sum += (double)row[c] * act_value(x, t, c);
-            out[t * w->rows + r] = (float)sum;
+        for (size_t t = 0; t < p->n; t++) {
+            double sum[4] = {0};
+            for (size_t c = 0; c < w->cols; c++) sum[c % 4] += (double)row[c] * x[t * w->cols + c];
+            out[t * w->rows + r] = (float)(sum[0] + sum[1] + sum[2] + sum[3]);
         }
     }
-    hr_free(row);
+    hr_free(row), hr_free(x);
+    return out;
 }
 
-static void check(const hr_kernel *k, hr_dtype type, shape s, size_t n) {
-    char what[128];
-    snprintf(what, sizeof what, "%s %s %zux%zu n %zu", k->name, hr_dtypes[type].name, s.rows, s.cols, n);
-    weights w = make_weights(type, s.rows, s.cols);
-    float *x = hr_malloc(n * s.cols * sizeof *x);
-    for (size_t i = 0; i < n * s.cols; i++) x[i] = random_float();
-    hr_acts a = alloc_acts((hr_act)k->act, n, s.cols);
-    acts_kernel(a.type, HR_ISA_GENERIC)->fn.acts(&a, x, s.cols, 0, n);
+static problem make_problem(hr_dtype type, hr_act act, shape s, size_t n) {
+    problem p = {.w = make_weights(type, s.rows, s.cols), .s = s, .n = n};
+    p.x = hr_malloc(n * s.cols * sizeof *p.x);
+    for (size_t i = 0; i < n * s.cols; i++) p.x[i] = random_float();
+    p.acts = make_acts(act, HR_ISA_GENERIC, p.x, n, s.cols, 0);
+    p.want = reference(&p, false);
+    p.want_bf16 = act == HR_ACT_BF16 ? reference(&p, true) : NULL;
+    return p;
+}
 
-    const size_t ldy = s.rows + 3, all = n * ldy;
-    void *scratch = aligned_alloc(64, hr_align_up(hr_matmul_scratch(s.cols, n), 64));
-    float *y = hr_malloc(all * sizeof *y), *again = hr_malloc(all * sizeof *y);
-    float *got = hr_malloc(n * s.rows * sizeof *y), *want = hr_malloc(n * s.rows * sizeof *y);
-    for (size_t i = 0; i < all; i++) y[i] = again[i] = 1e30f;
-    hr_matmul m = {.w = &w.m, .x = &a, .y = y, .ldy = ldy};
-    k->fn.matmul(&m, 0, s.rows, scratch);
-    for (size_t t = 0; t < n; t++) memcpy(got + t * s.rows, y + t * ldy, s.rows * sizeof *y);
-    reference(&w.m, &a, k->unit == HR_UNIT_BF16, want);
-    hr_assert_nmse(got, want, n * s.rows, tolerance, what);
+static void free_problem(problem *p) {
+    hr_free(p->x), hr_free(p->want), hr_free(p->want_bf16);
+    free_acts(&p->acts);
+    free_weights(&p->w);
+}
 
-    /* The same bits whatever the ranges, and nothing written outside them. */
-    m.y = again;
-    const size_t cut = s.rows / 3;
-    k->fn.matmul(&m, cut, s.rows, scratch);
-    for (size_t t = 0; t < n; t++)
-        for (size_t r = 0; r < ldy; r++)
-            if (r < cut || r >= s.rows) assert_true(again[t * ldy + r] == 1e30f);
-    k->fn.matmul(&m, 0, cut, scratch);
-    assert_memory_equal(again, y, all * sizeof *y);
+/* Buffers of one call: y is [n][ldy] with room after each row that must stay as it was. */
+typedef struct outputs {
+    size_t n, ldy;
+    float *y, *again, *got;
+    void *scratch;
+} outputs;
+static const float untouched = 1e30f;
 
-    /* `add`, and each token alone (or as few as the kernel takes) gives the bits that it has among the others. */
+/* The same bits whatever the ranges, and nothing written outside them. */
+static void check_ranges(const hr_kernel *k, const hr_matmul *all, shape s, outputs *o) {
+    hr_matmul m = *all;
+    m.y = o->again;
+    const size_t cut = m.w->order == HR_ORDER_PANELS ? (s.rows + 8) / 2 / HR_PANEL * HR_PANEL : s.rows / 3;
+    for (size_t i = 0; i < o->n * o->ldy; i++) o->again[i] = untouched;
+    k->fn.matmul(&m, cut, s.rows, o->scratch);
+    for (size_t t = 0; t < o->n; t++)
+        for (size_t r = 0; r < o->ldy; r++)
+            if (r < cut || r >= s.rows) assert_true(o->again[t * o->ldy + r] == untouched);
+    k->fn.matmul(&m, 0, cut, o->scratch);
+    assert_memory_equal(o->again, o->y, o->n * o->ldy * sizeof *o->y);
+}
+
+/* Each token alone (or as few as the kernel takes) gives the bits that it has among the others. */
+static void check_alone(const hr_kernel *k, const hr_matmul *all, const problem *p, outputs *o, const char *what) {
     const size_t least = k->n_min > 1 ? k->n_min : 1;
-    if (n > least && n < 20) {
-        for (size_t t = 0; t + least <= n; t++) {
-            hr_acts one = a;
-            one.n = least;
-            one.f32 = a.f32 ? a.f32 + t * a.ld : NULL;
-            one.bf16 = a.bf16 ? a.bf16 + t * a.ld : NULL;
-            one.q = a.q ? a.q + t * a.ld : NULL;
-            one.d = a.d ? a.d + t * a.ld / 32 : NULL;
-            one.sum = a.sum ? a.sum + t * a.ld / 32 : NULL;
-            hr_matmul single = {.w = &w.m, .x = &one, .y = again, .ldy = ldy};
-            k->fn.matmul(&single, 0, s.rows, scratch);
-            for (size_t r = 0; r < s.rows; r++)
-                if (memcmp(&again[r], &y[t * ldy + r], sizeof *y))
-                    fail_msg("%s: token %zu row %zu: %.9g among others, %.9g alone", what, t, r, (double)y[t * ldy + r],
-                             (double)again[r]);
+    for (size_t t = 0; t + least <= o->n; t++) {
+        hr_acts one = make_acts((hr_act)k->act, k->isa, p->x + t * p->s.cols, least, p->s.cols, k->tile);
+        hr_matmul m = *all;
+        m.x = &one, m.y = o->again;
+        k->fn.matmul(&m, 0, p->s.rows, o->scratch);
+        for (size_t r = 0; r < p->s.rows; r++)
+            if (memcmp(&o->again[r], &o->y[t * o->ldy + r], sizeof *o->y))
+                fail_msg("%s: token %zu row %zu: %.9g among others, %.9g alone", what, t, r,
+                         (double)o->y[t * o->ldy + r], (double)o->again[r]);
+        free_acts(&one);
+    }
+}
+
+static void check(const hr_kernel *k, const problem *p, hr_order order, size_t n) {
+    const hr_mat *w = &p->w.m[order];
+    const shape s = p->s;
+    const float *want = k->unit == HR_UNIT_BF16 ? p->want_bf16 : p->want;
+    char what[160];
+    snprintf(what, sizeof what, "%s, %s in %s %zux%zu, %s, %zu tokens", k->name, hr_dtypes[w->dtype].name,
+             order == HR_ORDER_PANELS ? "panels" : "rows", s.rows, s.cols, hr_act_name((hr_act)k->act), n);
+    hr_acts a = make_acts((hr_act)k->act, k->isa, p->x, n, s.cols, k->tile);
+    outputs o = {.n = n, .ldy = s.rows + 3, .scratch = aligned_bytes(hr_matmul_scratch(s.cols, n))};
+    const size_t all = n * o.ldy;
+    o.y = hr_malloc(all * sizeof *o.y), o.again = hr_malloc(all * sizeof *o.y);
+    o.got = hr_malloc(n * s.rows * sizeof *o.y);
+    for (size_t i = 0; i < all; i++) o.y[i] = untouched;
+    hr_matmul m = {.w = w, .x = &a, .y = o.y, .ldy = o.ldy};
+    k->fn.matmul(&m, 0, s.rows, o.scratch);
+    for (size_t t = 0; t < n; t++) memcpy(o.got + t * s.rows, o.y + t * o.ldy, s.rows * sizeof *o.y);
+    hr_assert_nmse(o.got, want, n * s.rows, tolerance, what);
+    check_ranges(k, &m, s, &o);
+    if (n < 20) check_alone(k, &m, p, &o, what);
+    m.add = true;
+    k->fn.matmul(&m, 0, s.rows, o.scratch);
+    for (size_t t = 0; t < n; t++)
+        for (size_t r = 0; r < s.rows; r++) o.got[t * s.rows + r] = o.y[t * o.ldy + r] / 2;
+    hr_assert_nmse(o.got, want, n * s.rows, tolerance, what);
+    free(o.scratch), hr_free(o.y), hr_free(o.again), hr_free(o.got);
+    free_acts(&a);
+}
+
+static bool has_order(const hr_kernel *k, hr_order order) {
+    return (k->orders ? k->orders : 1u << HR_ORDER_ROWS) >> order & 1;
+}
+
+/* Every row of the table that takes them, every order; n up to `most`, all those up to 9 when `every`. */
+static void check_all_rows(hr_dtype type, hr_act act, shape s, size_t most, bool every) {
+    static const size_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 16, 33, 64, 270};
+    problem p = make_problem(type, act, s, most);
+    for (size_t i = 0; hr_kernel_at(i); i++) {
+        const hr_kernel *k = hr_kernel_at(i);
+        if (k->family != HR_FAM_MATMUL || k->act != (int)act || !(k->dtypes >> type & 1) || !can_run(k)) continue;
+        for (size_t j = 0; j < sizeof tokens / sizeof *tokens; j++) {
+            const size_t n = tokens[j];
+            if (n > most || n < k->n_min || (k->n_max && n > k->n_max)) continue;
+            if (!every && n != 1 && n != 3 && n != 8 && n != 13 && n != most) continue;
+            for (int order = 0; order < HR_ORDER_COUNT; order++)
+                if (has_order(k, (hr_order)order)) check(k, &p, (hr_order)order, n);
         }
     }
-    m.y = y, m.add = true;
-    k->fn.matmul(&m, 0, s.rows, scratch);
-    for (size_t t = 0; t < n; t++)
-        for (size_t r = 0; r < s.rows; r++) got[t * s.rows + r] = y[t * ldy + r] / 2;
-    hr_assert_nmse(got, want, n * s.rows, tolerance, what);
-
-    free(scratch);
-    hr_free(y), hr_free(again), hr_free(got), hr_free(want), hr_free(x);
-    free_acts(&a);
-    free_weights(&w);
+    free_problem(&p);
 }
 
 static void products(hr_act act) {
     /* Tails of rows (4, 16, 32), of columns (vector, block of four groups, panel depth), both sides of each. */
-    const shape any[] = {{1, 1}, {7, 31}, {33, 65}, {70, 130}, {5, 2081}};
-    const shape by_32[] = {{3, 32}, {37, 96}, {66, 160}, {5, 576}, {4, 4192}};
-    const shape by_256[] = {{3, 256}, {37, 512}, {2, 4352}};
-    const size_t tokens[] = {1, 2, 3, 5, 8, 13, 33, 270};
-    for (size_t i = 0; hr_kernel_at(i); i++) {
-        const hr_kernel *k = hr_kernel_at(i);
-        if (k->family != HR_FAM_MATMUL || k->act != (int)act || !can_run(k)) continue;
-        for (int t = 0; t < HR_DTYPE_COUNT; t++) {
-            if (!(k->dtypes >> t & 1)) continue;
-            const size_t block = hr_dtypes[t].block_elems;
-            const shape *shapes = block == 1 ? any : block == 32 ? by_32 : by_256;
-            const size_t count = block == 256 ? 3 : 5;
-            for (size_t s = 0; s < count; s++)
-                for (size_t n = 0; n < sizeof tokens / sizeof *tokens; n++) {
-                    if (tokens[n] < k->n_min || (k->n_max && tokens[n] > k->n_max)) continue;
-                    if (tokens[n] > 100 && s != 1) continue;
-                    check(k, (hr_dtype)t, shapes[s], tokens[n]);
-                }
+    const shape any[] = {{33, 65}, {17, 100}, {1, 1}, {7, 31}, {100, 130}, {17, 640}, {5, 2081}, {17, 2048}};
+    const shape by_32[] = {{33, 64},  {17, 96},  {3, 32},    {100, 160}, {17, 576},
+                           {33, 640}, {5, 1536}, {17, 2048}, {4, 4192}};
+    const shape by_256[] = {{33, 512}, {3, 256}, {100, 512}, {17, 1536}, {17, 2048}, {2, 4352}};
+    for (int t = 0; t < HR_DTYPE_COUNT; t++) {
+        const size_t block = hr_dtypes[t].block_elems;
+        const shape *shapes = block == 1 ? any : block == 32 ? by_32 : by_256;
+        const size_t count = block == 1 ? 8 : block == 32 ? 9 : 6;
+        for (size_t s = 0; s < count; s++) {
+            const bool small = shapes[s].rows * shapes[s].cols <= 5000;
+            check_all_rows((hr_dtype)t, act, shapes[s], s == 0 ? 270 : small ? 64 : 33, s < 2);
         }
     }
 }
@@ -281,6 +174,10 @@ static void test_products_int8(void **state) {
     (void)state;
     products(HR_ACT_INT8);
 }
+static void test_products_int8_row(void **state) {
+    (void)state;
+    products(HR_ACT_INT8_ROW);
+}
 
 /* ---- the table ---- */
 
@@ -290,13 +187,17 @@ static void test_table_covers_all(void **state) {
     for (int isa = 0; isa < HR_ISA_COUNT; isa++)
         for (int t = 0; t < HR_DTYPE_COUNT; t++)
             for (int act = 0; act < HR_ACT_COUNT; act++)
-                for (int n = 0; n < 8; n++) {
-                    const hr_kernel_query q = {HR_FAM_MATMUL, (hr_isa)isa,   (hr_dtype)t, HR_F32, (hr_act)act,
-                                               tokens[n],     HR_ORDER_ROWS, false,       NULL};
+                for (int i = 0; i < 8 * HR_ORDER_COUNT; i++) {
+                    const hr_kernel_query q = {.family = HR_FAM_MATMUL,
+                                               .isa = (hr_isa)isa,
+                                               .dtype = (hr_dtype)t,
+                                               .act = (hr_act)act,
+                                               .n = tokens[i / HR_ORDER_COUNT],
+                                               .order = (hr_order)(i % HR_ORDER_COUNT)};
                     const hr_kernel *k = hr_kernel_choose(&q);
                     if (!k) fail_msg("no kernel for %s x %s", hr_dtypes[t].name, hr_act_name(q.act));
                     assert_true(can_run(k) && k->isa <= q.isa);
-                    assert_true(k->dtypes >> t & 1 && k->act == act);
+                    assert_true(k->dtypes >> t & 1 && k->act == act && has_order(k, q.order));
                 }
 }
 
@@ -338,10 +239,13 @@ static void test_work(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_acts),          cmocka_unit_test(test_acts_not_finite),
-        cmocka_unit_test(test_products_f32),  cmocka_unit_test(test_products_bf16),
-        cmocka_unit_test(test_products_int8), cmocka_unit_test(test_table_covers_all),
-        cmocka_unit_test(test_table_names),   cmocka_unit_test(test_work),
+        cmocka_unit_test(test_products_f32),
+        cmocka_unit_test(test_products_bf16),
+        cmocka_unit_test(test_products_int8),
+        cmocka_unit_test(test_products_int8_row),
+        cmocka_unit_test(test_table_covers_all),
+        cmocka_unit_test(test_table_names),
+        cmocka_unit_test(test_work),
     };
     return cmocka_run_group_tests_name("matmul", tests, NULL, NULL);
 }
