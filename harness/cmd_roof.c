@@ -18,13 +18,14 @@ static json_t *get(const json_t *object, const char *key) {
     return json_object_get(object, key);
 }
 
-/* Appends {what, threads, kib_per_thread, value, unit, ci95_lo, ci95_hi}; steals value; parts may be NULL. */
+/* Appends {what, threads, kib_per_thread, value, unit, ci95_lo, ci95_hi, pattern}; steals value; parts may be NULL. */
 static void add(json_t *rows, const char *what, json_t *threads, json_t *bytes, json_t *value, const char *unit,
-                json_t *lo, json_t *hi) {
+                json_t *row) {
     json_t *kib = bytes ? json_real((double)json_integer_value(bytes) / 1024) : NULL;
     json_array_append_new(rows,
-                          json_pack("{s:s, s:O?, s:o?, s:o?, s:s, s:O?, s:O?}", "what", what, "threads", threads,
-                                    "kib_per_thread", kib, "value", value, "unit", unit, "ci95_lo", lo, "ci95_hi", hi));
+                          json_pack("{s:s, s:O?, s:o?, s:o?, s:s, s:O?, s:O?, s:O?}", "what", what, "threads", threads,
+                                    "kib_per_thread", kib, "value", value, "unit", unit, "ci95_lo", get(row, "ci95_lo"),
+                                    "ci95_hi", get(row, "ci95_hi"), "pattern", get(row, "pattern")));
 }
 
 /* The object of --json as rows for the other formats. */
@@ -36,27 +37,27 @@ static json_t *rows_of(const json_t *roof) {
     json_array_foreach(get(roof, "read_gb_s"), i, row) {
         snprintf(what, sizeof what, "read %s", json_string_value(get(row, "level")));
         add(rows, what, get(row, "threads"), get(row, "bytes_per_thread"), json_incref(get(row, "median")), "GB/s",
-            get(row, "ci95_lo"), get(row, "ci95_hi"));
+            row);
     }
     json_array_foreach(get(roof, "gflop_s"), i, row) {
         const char *name = json_string_value(get(row, "unit"));
         snprintf(what, sizeof what, "compute %s", name);
         add(rows, what, get(row, "threads"), NULL, json_incref(get(row, "median")),
-            strcmp(name, "int8") ? "GFLOP/s" : "GOP/s", get(row, "ci95_lo"), get(row, "ci95_hi"));
+            strcmp(name, "int8") ? "GFLOP/s" : "GOP/s", row);
     }
     json_object_foreach(get(roof, "ridge_flop_byte"), unit, value) {
         snprintf(what, sizeof what, "ridge %s", unit);
-        add(rows, what, NULL, NULL, json_incref(value), "flop/byte", NULL, NULL);
+        add(rows, what, NULL, NULL, json_incref(value), "flop/byte", NULL);
     }
     double llc = json_number_value(get(roof, "llc_bytes"));
-    add(rows, "last-level cache", NULL, NULL, llc > 0 ? json_real(llc / 1048576) : NULL, "MiB", NULL, NULL);
-    add(rows, "clock", NULL, NULL, json_incref(get(roof, "clock_ghz")), "GHz", NULL, NULL);
-    add(rows, "core-to-core handoff", NULL, NULL, json_incref(get(roof, "handoff_ns")), "ns", NULL, NULL);
+    add(rows, "last-level cache", NULL, NULL, llc > 0 ? json_real(llc / 1048576) : NULL, "MiB", NULL);
+    add(rows, "clock", NULL, NULL, json_incref(get(roof, "clock_ghz")), "GHz", NULL);
+    add(rows, "core-to-core handoff", NULL, NULL, json_incref(get(roof, "handoff_ns")), "ns", NULL);
     return rows;
 }
 
-static const char *const columns[] = {"what",    "threads", "kib_per_thread|KiB", "value", "unit", "ci95_lo",
-                                      "ci95_hi", NULL};
+static const char *const columns[] = {"what",    "threads", "kib_per_thread|KiB", "value", "unit", "ci95_lo", "ci95_hi",
+                                      "pattern", NULL};
 
 static hr_status write_as(hr_format format, FILE *stream, const json_t *roof, const json_t *rows) {
     if (format == HR_FORMAT_JSON) return hr_json_write(stream, roof);

@@ -40,9 +40,9 @@ unsigned hr_roofs_threads(const hr_roofs *roofs);
  * Rates are the best of several short probes: peaks for a ratio must not be beaten by what is measured beside them. */
 hr_status hr_roofs_state(hr_roofs *roofs, unsigned units, hr_state *out);
 
-/* The full sweep: what `roof` prints (cli.md), stored per machine; beside its keys `sweep`: [{bytes_per_thread, threads,
- * gb_s}], the best rate at each working set, and `datasheet_read_gb_s`, null where no datasheet is known. quick: under 10
- * s. progress may be NULL; *out is a new reference. */
+/* The full sweep: what `roof` prints (cli.md), stored per machine; beside its keys `pattern` in the rows of
+ * read_gb_s and gflop_s, the way that was fastest; `sweep`: [{bytes_per_thread, threads, gb_s}], the best rate at each
+ * working set; and `datasheet_read_gb_s`, null where no datasheet is known. quick: under 10 s. progress may be NULL; *out is a new reference. */
 hr_status hr_roofs_measure(hr_roofs *roofs, bool quick, void (*progress)(double share, void *context), void *context,
                            json_t **out);
 /* Last-level cache in bytes, of all threads together, as the knee of a short size sweep (for cache_resident); under a
@@ -58,15 +58,26 @@ typedef struct hr_roof_form {
     double (*run)(long loops); /* returns the operations done (a multiply and an add are two) */
 } hr_roof_form;
 
-/* One-thread kernels, one file per ISA. */
+/* One way to walk through memory. */
+typedef struct hr_roof_pattern {
+    unsigned streams; /* read side by side */
+    unsigned ahead;   /* bytes of software prefetch in each, 0: none */
+    bool near, keep;  /* streams in neighbouring pages (else in equal parts); prefetcht0 (else prefetchnta) */
+    unsigned bits;    /* of a load */
+} hr_roof_pattern;
+/* "4 streams, prefetchnta 1024, 512-bit" */
+void hr_roof_pattern_name(const hr_roof_pattern *pattern, char *out, size_t n);
+
+/* One-thread kernels, one file per ISA. A file may have no ways to read (n_patterns 0) or to compute (NULL). */
 typedef struct hr_roof_kernels {
     hr_isa isa;
     /* Reads n bytes (a multiple of 4096, p on a cache line) once in the given pattern, 0..n_patterns-1; returns the
      * exclusive or of all its 64-bit words, so that a test can tell that each line was read, once. */
     uint64_t (*read)(const void *p, size_t n, int pattern);
     int n_patterns;
+    const hr_roof_pattern *patterns;          /* [n_patterns] */
     const hr_roof_form *forms[HR_UNIT_COUNT]; /* NULL where the ISA has no such unit */
 } hr_roof_kernels;
-extern const hr_roof_kernels hr_roof_generic, hr_roof_avx2, hr_roof_avx512;
+extern const hr_roof_kernels hr_roof_generic, hr_roof_avx2, hr_roof_avxvnni, hr_roof_avx512;
 
 #endif

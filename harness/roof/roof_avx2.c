@@ -48,4 +48,4 @@ static const hr_roof_form fp32[] = {{"fma ymm 12", 0, fp32_ymm12}, {"fma ymm 14"
 static const hr_roof_form int8[] = {
     {"vpmaddubsw ymm", 0, int8_wide}, {"vpmaddubsw ymm 16-bit sums", 0, int8_narrow}, {NULL, 0, NULL}};
 
-const hr_roof_kernels hr_roof_avx2 = {HR_ISA_AVX2, read_pattern, N_PATTERNS, {fp32, NULL, int8}};
+const hr_roof_kernels hr_roof_avx2 = {HR_ISA_AVX2, read_pattern, N_PATTERNS, pattern_list, {fp32, NULL, int8}};

@@ -54,4 +54,4 @@ static const hr_roof_form int8[] = {{"vpdpbusd zmm 12", HR_CPU_VNNI, int8_zmm12}
                                     {"vpdpbusd ymm 24", HR_CPU_VNNI, int8_ymm24},
                                     {NULL, 0, NULL}};
 
-const hr_roof_kernels hr_roof_avx512 = {HR_ISA_AVX512, read_pattern, N_PATTERNS, {fp32, bf16, int8}};
+const hr_roof_kernels hr_roof_avx512 = {HR_ISA_AVX512, read_pattern, N_PATTERNS, pattern_list, {fp32, bf16, int8}};

@@ -62,4 +62,4 @@ static const hr_roof_form int8[] = {{"multiply add", 0, int8_c}, {NULL, 0, NULL}
 
 #endif
 
-const hr_roof_kernels hr_roof_generic = {HR_ISA_GENERIC, read_pattern, N_PATTERNS, {fp32, NULL, int8}};
+const hr_roof_kernels hr_roof_generic = {HR_ISA_GENERIC, read_pattern, N_PATTERNS, pattern_list, {fp32, NULL, int8}};

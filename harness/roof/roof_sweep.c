@@ -61,14 +61,14 @@ static void set_sizes(hr_curve *c, size_t first, size_t last, unsigned per_octav
  * a time slice lost to another process spoils one part of one round. */
 static double read_again_in_parts(hr_roofs *r, size_t bytes) {
     enum { PARTS = 64 };
-    const hr_reader *const ways[] = {&r->dram[0], &r->readers[0], &r->dram[1]};
+    const hr_reader *const ways[] = {r->dram[0], &r->readers[0], r->dram[1]};
     double best[PARTS] = {0}, ns = 0;
     size_t parts = bytes / (8 * MIB) + 1;
     if (parts > PARTS) parts = PARTS;
     size_t part = bytes / parts / PAGE * PAGE;
     long passes = parts > 1 ? 1 : (long)(8 * MIB / part) + 1; /* a single part may be read again at once */
     unsigned rounds = bytes > 32 * MIB ? 3 : 6;
-    hr_roofs_read(r, r->threads, &r->dram[0], 0, part * parts, 1);
+    hr_roofs_read(r, r->threads, r->dram[0], 0, part * parts, 1);
     for (unsigned round = 0; round < rounds; round++)
         for (size_t i = 0; i < parts; i++)
             best[i] = fmax(best[i], hr_roofs_read(r, r->threads, ways[round % 3], i * part, part, passes));
@@ -184,8 +184,10 @@ static hr_status measure_level(plan *p, unsigned threads, int level) {
             if (rate > best_rate) best_rate = rate, best = p->readers[w];
         }
     for (unsigned i = 0; i < p->samples; i++) samples[i] = read_level(p, threads, level, best);
-    json_t *row = json_pack("{s:s, s:I, s:I}", "level", level_names[level], "bytes_per_thread",
-                            (json_int_t)p->level_bytes[level], "threads", (json_int_t)threads);
+    char pattern[96];
+    hr_roof_pattern_name(&best->kernels->patterns[best->pattern], pattern, sizeof pattern);
+    json_t *row = json_pack("{s:s, s:I, s:I, s:s}", "level", level_names[level], "bytes_per_thread",
+                            (json_int_t)p->level_bytes[level], "threads", (json_int_t)threads, "pattern", pattern);
     HR_TRY(add_row(p->reads, row, samples, p->samples, &median));
     if (level == DRAM && threads == p->r->threads) p->dram_gb_s = median;
     tick(p);
@@ -203,7 +205,8 @@ static hr_status measure_unit(plan *p, unsigned threads, int unit) {
             if (rate > best_rate) best_rate = rate, best = i;
         }
     for (unsigned i = 0; i < p->samples; i++) samples[i] = hr_roofs_compute(r, threads, &r->fillers[unit][best]);
-    json_t *row = json_pack("{s:s, s:I}", "unit", hr_unit_names[unit], "threads", (json_int_t)threads);
+    json_t *row = json_pack("{s:s, s:I, s:s}", "unit", hr_unit_names[unit], "threads", (json_int_t)threads, "pattern",
+                            r->fillers[unit][best].form->name);
     HR_TRY(add_row(p->flops, row, samples, p->samples, &median));
     if (threads == r->threads) p->gflop_s[unit] = median;
     tick(p);
@@ -244,7 +247,7 @@ static void make_plan(plan *p, bool quick) {
     p->rounds = 2, p->samples = quick ? 11 : 25;
     for (unsigned i = 0; i < r->n_readers; i++) /* quick: single streams (caches) and what is best for DRAM */
         if (!quick || i == 0 || r->readers[i].pattern == 0) p->readers[p->n_readers++] = &r->readers[i];
-    for (unsigned i = 0; quick && i < HR_READ_BEST; i++) p->readers[p->n_readers++] = &r->dram[i];
+    for (unsigned i = 0; quick && i < HR_READ_BEST; i++) p->readers[p->n_readers++] = r->dram[i];
     hr_curve sizes;
     set_sizes(&sizes, 16 * KIB, r->bytes, 2);
     p->steps = (double)p->n_counts * (sizes.n + (double)LEVELS + (double)HR_UNIT_COUNT) + 1;

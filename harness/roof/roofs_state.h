@@ -10,7 +10,7 @@
 typedef struct hr_reader {
     const hr_roof_kernels *kernels;
     int pattern;
-    double gb_s; /* best seen in the last trial */
+    double gb_s; /* best seen, from DRAM with all threads */
 } hr_reader;
 
 /* One way to compute. */
@@ -20,7 +20,7 @@ typedef struct hr_filler {
     double gflop_s;
 } hr_filler;
 
-enum { HR_MAX_READERS = 64, HR_MAX_FORMS = 8, HR_READ_BEST = 3 };
+enum { HR_MAX_READERS = 64, HR_MAX_FORMS = 8, HR_READ_BEST = 4 };
 
 struct hr_roofs {
     hr_gang *gang;
@@ -32,7 +32,8 @@ struct hr_roofs {
     size_t shot, cursor;               /* bytes a thread reads in one short DRAM probe, and where the next begins */
     hr_reader readers[HR_MAX_READERS]; /* all that the CPU can do */
     unsigned n_readers;
-    hr_reader dram[HR_READ_BEST]; /* the best of them for DRAM, all threads, best first */
+    hr_reader *dram[HR_READ_BEST]; /* the best of them for DRAM, all threads, best first */
+    unsigned explored;             /* shots of the state probe that went to all readers in turn */
     hr_filler fillers[HR_UNIT_COUNT][HR_MAX_FORMS];
     unsigned n_fillers[HR_UNIT_COUNT]; /* best first; 0: the machine lacks the unit */
     uint64_t llc;                      /* 0: not measured yet */
