@@ -270,7 +270,8 @@ static void append_share(void *context, unsigned thread, unsigned n_threads) {
         size_t a = from > g->row0 ? from - g->row0 : 0, b = to > g->row0 ? to - g->row0 : 0;
         if (b > g->n) b = g->n;
         if (a < b)
-            p->plan->append->fn.kv_append(g->kv, p->l, g->pos0, k + g->row0 * ld, ld, v + g->row0 * ld, ld, a, b);
+            p->plan->append->fn.kv_append(g->kv, p->l, g->pos0, k + g->row0 * ld, ld, v + g->row0 * ld, ld, a, b, 0,
+                                          p->e->sizes.n_kv_heads);
     }
 }
 

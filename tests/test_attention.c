@@ -99,7 +99,7 @@ static void check(const shape *c) {
     const hr_kernel *attn;
     for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
         const hr_kernel *append = fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false);
-        append->fn.kv_append(a.kv, 1, 0, k, ldk, v, ldk, 0, n);
+        append->fn.kv_append(a.kv, 1, 0, k, ldk, v, ldk, 0, n, 0, c->kv_heads);
         if (i == 0) reference(&a, want, ldq);
         memset(got, 0xff, c->n_q * ldq * sizeof *got);
         fix_attend(&a, attn, fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false), 2);
@@ -169,7 +169,7 @@ static void what_is_not_seen_does_not_leak(void **state) {
         float *kv = fix_floats(64 * 32, 1), *q = fix_floats(10 * 32, 2), *out = fix_floats(10 * 32, 3);
         for (int d = 0; d < 32; d++) kv[6 * 32 + d] = NAN;
         const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
-        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, kv, 32, kv, 32, 0, 10);
+        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, kv, 32, kv, 32, 0, 10, 0, 1);
         hr_attn a = {.kv = s,
                      .n_heads = 1,
                      .n_kv_heads = 1,
@@ -202,7 +202,7 @@ static void large_scores(void **state) {
         for (int p = 0; p < 1000; p++) k[2 * p] = p == 700 ? 1e4f : -1e4f, k[2 * p + 1] = (float)p;
         q[0] = 100, q[1] = 0;
         const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
-        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, k, 2, k, 2, 0, 1000);
+        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, k, 2, k, 2, 0, 1000, 0, 1);
         hr_attn a = {.kv = s,
                      .n_heads = 1,
                      .n_kv_heads = 1,
@@ -237,7 +237,7 @@ static void split_agrees_with_whole(void **state) {
         float *kv = fix_floats(2000 * 192, 1), *q = fix_floats(2 * 576, 2), *one = fix_floats(576, 3),
               *two = fix_floats(2 * 576, 3);
         const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
-        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, kv, 192, kv, 192, 0, 2000);
+        fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false)->fn.kv_append(s, 0, 0, kv, 192, kv, 192, 0, 2000, 0, 3);
         hr_attn a = {.kv = s,
                      .n_heads = 9,
                      .n_kv_heads = 3,
@@ -295,7 +295,7 @@ static void append_has_the_bits_of_the_reference(void **state) {
                                                                 .max_seqs = 1,
                                                                 .capacity = N});
             const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
-            append->fn.kv_append(s, 0, 0, k, DIM, k, DIM, 0, N);
+            append->fn.kv_append(s, 0, 0, k, DIM, k, DIM, 0, N, 0, 1);
             for (uint32_t p = 0; p < N; p++) {
                 uint8_t row[DIM * 4];
                 uint16_t scales[DIM / 32];

@@ -334,17 +334,19 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, hr_isa isa, 
                 assert_int_equal(hr_kv_cache_reserve(cache, seq, to), HR_OK);
                 for (uint32_t l = 0; l < LAYERS; l++)
                     append->fn.kv_append(hr_kv_cache_view(cache, seq), l, len, k + len * ldk, ldk, v + len * ldk, ldk,
-                                         0, to - len);
+                                         0, to - len, 0, HEADS);
             }
             if (how == 4) n = 1;
         }
         const uint32_t pos0 = hr_kv_cache_view(cache, seq)->len;
         if (pos0 + n > POSITIONS) continue;
         assert_int_equal(hr_kv_cache_reserve(cache, seq, pos0 + n), HR_OK);
-        for (uint32_t l = 0; l < LAYERS; l++) { /* two shares, as two threads would */
+        for (uint32_t l = 0; l < LAYERS; l++) { /* shares of positions, heads and planes, as threads would */
             const hr_kv_seq *s = hr_kv_cache_view(cache, seq);
-            append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, v + pos0 * ldk, ldk, n / 2, n);
-            append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, v + pos0 * ldk, ldk, 0, n / 2);
+            append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, v + pos0 * ldk, ldk, n / 2, n, 0, HEADS);
+            append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, NULL, 0, 0, n / 2, 0, HEADS - 1);
+            append->fn.kv_append(s, l, pos0, NULL, 0, v + pos0 * ldk, ldk, 0, n / 2, 0, HEADS - 1);
+            append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, v + pos0 * ldk, ldk, 0, n / 2, HEADS - 1, HEADS);
         }
         hr_attn a = {.kv = hr_kv_cache_view(cache, seq),
                      .layer = layer,

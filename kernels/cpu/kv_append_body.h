@@ -63,17 +63,21 @@ static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uin
 }
 
 static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk, const float *v,
-                      size_t ldv, size_t t0, size_t t1) {
+                      size_t ldv, size_t t0, size_t t1, uint32_t head0, uint32_t head1) {
     const hr_kv_geom *g = s->g;
     const size_t dim = g->head_dim;
-    for (uint32_t h = 0; h < g->n_heads; h++) {
+    for (uint32_t h = head0; h < head1; h++) {
         for (size_t t = t0; t < t1;) {
             const hr_kv_rows run = hr_kv_run(s, layer, h, pos0 + (uint32_t)t);
             for (uint32_t i = 0; i < run.n && t < t1; i++, t++) {
-                append_row(g->type[0], k + t * ldk + h * dim, dim, run.at[HR_KV_K] + i * run.stride[HR_KV_K],
-                           (uint16_t *)(void *)(run.at[HR_KV_KS] ? run.at[HR_KV_KS] + i * run.stride[HR_KV_KS] : NULL));
-                append_row(g->type[1], v + t * ldv + h * dim, dim, run.at[HR_KV_V] + i * run.stride[HR_KV_V],
-                           (uint16_t *)(void *)(run.at[HR_KV_VS] ? run.at[HR_KV_VS] + i * run.stride[HR_KV_VS] : NULL));
+                if (k)
+                    append_row(
+                        g->type[0], k + t * ldk + h * dim, dim, run.at[HR_KV_K] + i * run.stride[HR_KV_K],
+                        (uint16_t *)(void *)(run.at[HR_KV_KS] ? run.at[HR_KV_KS] + i * run.stride[HR_KV_KS] : NULL));
+                if (v)
+                    append_row(
+                        g->type[1], v + t * ldv + h * dim, dim, run.at[HR_KV_V] + i * run.stride[HR_KV_V],
+                        (uint16_t *)(void *)(run.at[HR_KV_VS] ? run.at[HR_KV_VS] + i * run.stride[HR_KV_VS] : NULL));
             }
         }
     }
