@@ -129,6 +129,7 @@ static hr_status open_engine(hr_engine *e) {
 
 hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out) {
     *out = NULL;
+    HR_TRY(hr_tune(NULL));
     hr_engine *e = hr_calloc(1, sizeof *e);
     if (!e) HR_FAIL(HR_ERR_MEMORY, "out of memory for an engine");
     e->model = model;

@@ -136,6 +136,23 @@ typedef struct hr_engine_config {
 /* The defaults of cli.md. */
 hr_engine_config hr_engine_config_default(void);
 
+/* The width of int8 products on this CPU and how it is known. */
+typedef enum hr_tuned {
+    HR_TUNED_DEFAULT, /* only one width can run here */
+    HR_TUNED_FORCED,  /* HEADROOM_LANES */
+    HR_TUNED_CACHED,  /* measured before */
+    HR_TUNED_MEASURED
+} hr_tuned;
+typedef struct hr_tuning {
+    uint32_t lanes; /* bits: 256 or 512 */
+    hr_tuned how;
+    double narrow_gop_s, wide_gop_s; /* of one thread, 256 and 512 bits; 0: not measured */
+    char cache[512];                 /* the file that holds the answer; "": none */
+} hr_tuning;
+/* Found at the first call, which hr_engine_create makes: read from the user's cache, else measured in a few
+ * milliseconds. out may be NULL. ERR_USAGE for a wrong HEADROOM_LANES, ERR_MEMORY. */
+hr_status hr_tune(hr_tuning *out);
+
 typedef struct hr_engine hr_engine;
 /* The model must outlive the engine. ERR_UNSUPPORTED for pairs that are not legal, ERR_MEMORY with the figures. */
 hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out);

@@ -169,6 +169,23 @@ static hr_status print(const hr_output *output, json_t *rows, bool model) {
     return status;
 }
 
+/* Of int8 rows that differ in the width of their vectors alone, which one is taken, and how that is known. */
+static hr_status say_width(const hr_output *output) {
+    hr_tuning t;
+    HR_TRY(hr_tune(&t));
+    if (output->quiet || !for_people(output->format)) return HR_OK;
+    static const char *const how[] = {[HR_TUNED_DEFAULT] = "no other width runs here",
+                                      [HR_TUNED_FORCED] = "HEADROOM_LANES says so",
+                                      [HR_TUNED_CACHED] = "measured before on this CPU",
+                                      [HR_TUNED_MEASURED] = "measured now"};
+    fprintf(stderr, "headroom: int8 rows of two widths: %u bits are taken; %s", t.lanes, how[t.how]);
+    if (t.wide_gop_s > 0)
+        fprintf(stderr, " (one thread: %.0f GOP/s with 256 bits, %.0f with 512)", t.narrow_gop_s, t.wide_gop_s);
+    if (output->verbose && t.cache[0]) fprintf(stderr, "; kept in %s", t.cache);
+    fprintf(stderr, "\n");
+    return HR_OK;
+}
+
 static hr_status kernels(const hr_args *args, hr_text_run *run) {
     hr_output output;
     hr_progress progress;
@@ -193,7 +210,8 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
         for (size_t i = 0; i < n; i++)
             if (!strcmp(isa, "auto") || hr_kernel_at(i)->isa <= hr_isa_parse(isa))
                 json_array_append_new(rows, row_json(hr_kernel_at(i), &uses[i]));
-        status = print(&output, rows, hr_args_given(args, "--model"));
+        status = say_width(&output);
+        if (status == HR_OK) status = print(&output, rows, hr_args_given(args, "--model"));
         json_decref(rows);
     }
     hr_free(uses);

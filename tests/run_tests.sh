@@ -5,7 +5,8 @@
 build=$1; shift
 limit=${HR_TEST_TIMEOUT:-600}
 here=$(dirname "$0")
-log=$(mktemp); trap 'rm -f "$log"' EXIT
+log=$(mktemp); cache=$(mktemp -d); trap 'rm -rf "$log" "$cache"' EXIT
+export XDG_CACHE_HOME="$cache" # tests write nothing into the home folder
 passed=0; failed=0; skipped=0
 export HEADROOM_BUILD="$build"
 run() { # run PROGRAM ARGS...: adds its TAP lines and shows what failed or was skipped
