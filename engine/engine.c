@@ -3,7 +3,6 @@
 
 #include "kernels/base/memory.h"
 
-#include <stdio.h>
 #include <string.h>
 
 hr_engine_config hr_engine_config_default(void) {
@@ -19,7 +18,8 @@ hr_engine_config hr_engine_config_default(void) {
                               .ubatch = 512,
                               .batch = 2048,
                               .flash = true,
-                              .pin = true};
+                              .pin = true,
+                              .huge_pages = true};
 }
 
 /* ---- opening ---- */
@@ -65,7 +65,8 @@ static hr_kv_cache_config cache_config(const hr_model_info *info, const hr_engin
                                 .v_type = c->v_type,
                                 .page_size = c->page_size,
                                 .max_seqs = c->max_seqs,
-                                .capacity = c->ctx};
+                                .capacity = c->ctx,
+                                .no_huge_pages = !c->huge_pages};
 }
 
 hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *config, uint64_t *arena, uint64_t *kv) {
@@ -78,18 +79,6 @@ hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *conf
     *arena = hr_buffers_place(&sizes, NULL, &unused);
     hr_kv_cache_config cache = cache_config(info, &c);
     return hr_kv_cache_plan(&cache, kv);
-}
-
-/* Bytes of huge pages that the process holds; 0 where the kernel does not say. */
-static uint64_t huge_bytes(void) {
-    FILE *f = fopen("/proc/self/smaps_rollup", "r");
-    if (!f) return 0;
-    char line[128];
-    unsigned long long kib = 0;
-    while (fgets(line, sizeof line, f))
-        if (sscanf(line, "AnonHugePages: %llu kB", &kib) == 1) break;
-    fclose(f);
-    return (uint64_t)kib << 10;
 }
 
 /* First touch by the thread that will use the part most: equal shares in order. */
@@ -106,16 +95,16 @@ static hr_status open_memory(hr_engine *e) {
     hr_buffers unused;
     e->sizes = hr_sizes_of(info, &e->config, e->act);
     e->arena_bytes = hr_buffers_place(&e->sizes, NULL, &unused);
-    e->arena = hr_pages_alloc(e->arena_bytes, true);
+    e->arena = hr_pages_alloc(e->arena_bytes, e->config.huge_pages);
     if (!e->arena)
         HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of run state; try a smaller -ub",
                 (double)e->arena_bytes / 1e6);
     hr_buffers_place(&e->sizes, e->arena, &e->b);
     hr_kv_cache_config cache = cache_config(info, &e->config);
     HR_TRY(hr_kv_cache_create(&cache, &e->kv));
-    uint64_t before = huge_bytes();
+    uint64_t before = hr_huge_bytes();
     hr_pool_run(e->pool, touch_share, e);
-    e->huge_pages = huge_bytes() > before;
+    e->huge_pages = e->model->huge_pages || hr_huge_bytes() > before;
     return HR_OK;
 }
 

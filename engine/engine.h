@@ -29,6 +29,9 @@ typedef enum hr_quant {
 } hr_quant;
 const char *hr_quant_name(hr_quant quant);
 hr_status hr_quant_parse(const char *name, hr_quant *out);
+/* --weights: "native" (rows, as in a file), "repacked" (panels of 16 rows). */
+const char *hr_weights_name(hr_order order);
+hr_status hr_weights_parse(const char *name, hr_order *out);
 
 typedef struct hr_model_info {
     char name[128];     /* general.name, or the synth name */
@@ -49,7 +52,7 @@ typedef struct hr_model hr_model;
 typedef struct hr_load_options {
     hr_quant quant;
     hr_order order;   /* --weights: PANELS (repacked), or ROWS (native: the file's block order) */
-    bool copy;        /* rows of a file that stay as they are are copied into memory of our own instead of mapped */
+    bool copy;        /* --mmap 0: a file's rows that stay as they are get memory of our own */
     bool huge_pages;  /* ask for huge pages for memory of our own (madvise) */
     unsigned threads; /* for synthesis and conversion; 0: all allowed CPUs */
     void (*progress)(double share, void *context); /* NULL, or called from the loading thread now and then, 0..1 */
@@ -132,6 +135,7 @@ typedef struct hr_engine_config {
     uint32_t batch;    /* -b: prefill is cut into batches of this many, each into micro-batches of ubatch */
     bool flash;        /* -fa */
     bool pin;          /* pin threads to CPUs */
+    bool huge_pages;   /* ask for huge pages for KV and run state */
 } hr_engine_config;
 /* The defaults of cli.md. */
 hr_engine_config hr_engine_config_default(void);

@@ -14,6 +14,7 @@ static const hr_kernel *choose(const hr_engine *e, hr_family family, hr_dtype dt
                                .dtype2 = e->config.v_type,
                                .act = e->act,
                                .n = n,
+                               .order = e->model->info.order,
                                .flash = e->config.flash};
     return hr_kernel_choose(&q);
 }

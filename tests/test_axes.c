@@ -9,6 +9,7 @@ static const hr_machine machine = {
     .cpu = "test", .class_name = "test-2c-8g", .cores = 2, .threads = 2, .memory_bytes = (uint64_t)8 << 30};
 
 static const char *const w_tiny[] = {"synth:tiny"}, *const w_native[] = {"native"}, *const w_auto[] = {"auto"};
+static const char *const w_rows[] = {"native"};
 static const char *const w_bf16[] = {"bf16"}, *const w_head[] = {"head"}, *const w_generic[] = {"generic"};
 static const int64_t i_0[] = {0}, i_1[] = {1}, i_16[] = {16}, i_512[] = {512}, i_2048[] = {2048};
 
@@ -23,6 +24,7 @@ static hr_axes base(void) {
                      .v_type = WORDS(w_bf16),
                      .kv_layout = WORDS(w_head),
                      .isa = WORDS(w_generic),
+                     .weights = WORDS(w_rows),
                      .depth = INTS(i_0),
                      .seqs = INTS(i_1),
                      .batch = INTS(i_2048),
@@ -148,11 +150,12 @@ static void mean_context_and_steps(void **state) {
 static void fingerprint_follows_the_configuration(void **state) {
     (void)state;
     const hr_cell_config one = {.model = "m", .kind = HR_CELL_PP, .n_prompt = 8, .kv_alloc = "per-request"};
-    enum { N = 12 };
+    enum { N = 16 };
     hr_cell_config c[N];
     for (size_t i = 0; i < N; i++) c[i] = one;
     c[1].n_prompt++, c[2].depth++, c[3].quant++, c[4].act++, c[5].k_type++, c[6].v_type++, c[7].kv_layout++;
     c[8].threads++, c[9].flash = true, c[10].ubatch++, c[11].isa++;
+    c[12].weights = HR_ORDER_PANELS, c[13].copy = true, c[14].small_pages = true, c[15].free_threads = true;
     char ids[N + 2][33];
     for (size_t i = 0; i < N; i++) hr_cell_id(&c[i], "hash", "class", "", ids[i]);
     hr_cell_id(&one, "other", "class", "", ids[N]);
@@ -185,7 +188,11 @@ static void configuration_survives_the_line(void **state) {
                               .kv_alloc = "paged",
                               .flash = true,
                               .threads = 2,
-                              .isa = HR_ISA_AVX2};
+                              .isa = HR_ISA_AVX2,
+                              .weights = HR_ORDER_PANELS,
+                              .copy = true,
+                              .small_pages = true,
+                              .free_threads = true};
     hr_cell_config back;
     json_t *json = hr_cell_config_json(&c);
     assert_int_equal(hr_cell_config_parse(json, &back), HR_OK);
@@ -205,6 +212,36 @@ static void act_auto(void **state) {
     assert_int_equal(hr_cell_resolve_act(HR_QUANT_NATIVE, "llama 1B F32", HR_ISA_GENERIC), HR_ACT_F32);
     const hr_act half = hr_cpu_features() & HR_CPU_BF16 ? HR_ACT_BF16 : HR_ACT_F32;
     assert_int_equal(hr_cell_resolve_act(HR_QUANT_NATIVE, "llama 1B BF16", HR_ISA_AVX512), half);
+}
+
+/* Weights in either order are models of their own: another worker, another id; --act auto follows cli.md. */
+static void orders_and_quants(void **state) {
+    (void)state;
+    static const char *const orders[] = {"native", "repacked"};
+    static const struct {
+        const char *name;
+        hr_act act;
+    } quants[] = {{"int8", HR_ACT_INT8},          {"int4", HR_ACT_INT8},       {"int8-row", HR_ACT_INT8_ROW},
+                  {"int4-g128", HR_ACT_INT8_ROW}, {"int4-head8", HR_ACT_INT8}, {"int4-g128-head8", HR_ACT_INT8_ROW}};
+    enum { N = sizeof quants / sizeof quants[0] };
+    const char *names[N];
+    for (size_t i = 0; i < N; i++) names[i] = quants[i].name;
+    hr_axes a = base();
+    a.weights = WORDS(orders), a.quant = WORDS(names), a.n_gen = INTS(i_16);
+    hr_sweep_plan plan = plan_of(&a);
+    assert_int_equal(plan.n, 2 * N);
+    for (size_t i = 0; i < plan.n; i++) {
+        const hr_cell_config *c = &plan.cells[i].config;
+        assert_int_equal(c->weights, i % 2 ? HR_ORDER_PANELS : HR_ORDER_ROWS);
+        assert_int_equal(plan.infos[plan.cells[i].info].order, c->weights);
+        assert_string_equal(hr_quant_name(c->quant), quants[i / 2].name);
+        assert_int_equal(c->act, quants[i / 2].act);
+        for (size_t j = 0; j < i; j++) {
+            assert_false(hr_sweep_plan_same_group(&plan.cells[i], &plan.cells[j]));
+            assert_string_not_equal(plan.cells[i].id, plan.cells[j].id);
+        }
+    }
+    hr_sweep_plan_destroy(&plan);
 }
 
 /* The same cells in another order, groups whole; the same seed gives the same order, another seed another one. */
@@ -243,6 +280,7 @@ int main(void) {
         cmocka_unit_test(fingerprint_follows_the_configuration),
         cmocka_unit_test(configuration_survives_the_line),
         cmocka_unit_test(act_auto),
+        cmocka_unit_test(orders_and_quants),
         cmocka_unit_test(shuffled_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -90,7 +90,7 @@ static hr_status allocate(hr_kv_cache *cache, const hr_kv_cache_config *c) {
     size_t largest = 0;
     for (int x = 0; x < HR_KV_PLANES; x++) {
         if (!cache->arena_bytes[x]) continue;
-        cache->arena[x] = hr_pages_alloc(cache->arena_bytes[x], true);
+        cache->arena[x] = hr_pages_alloc(cache->arena_bytes[x], !c->no_huge_pages);
         if (!cache->arena[x])
             HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of KV cache; try fewer sequences or a shorter context",
                     (double)hr_kv_cache_mapped(cache) / 1e6);

@@ -26,6 +26,7 @@ typedef struct hr_kv_cache_config {
     uint32_t max_seqs;   /* sequences that may live at once */
     uint32_t capacity;   /* positions each may hold */
     uint32_t pool_pages; /* paged: pages in the pool; 0: enough for max_seqs full sequences */
+    bool no_huge_pages;  /* do not ask for huge pages */
     uint64_t scatter;    /* paged: not 0: the free list starts in an order shuffled by this seed (for tests) */
 } hr_kv_cache_config;
 

@@ -26,6 +26,21 @@ hr_status hr_quant_parse(const char *name, hr_quant *out) {
         name);
 }
 
+static const char *const order_names[HR_ORDER_COUNT] = {[HR_ORDER_ROWS] = "native", [HR_ORDER_PANELS] = "repacked"};
+
+const char *hr_weights_name(hr_order order) {
+    return (unsigned)order < HR_ORDER_COUNT ? order_names[order] : "?";
+}
+
+hr_status hr_weights_parse(const char *name, hr_order *out) {
+    for (unsigned i = 0; i < HR_ORDER_COUNT; i++) {
+        if (strcmp(name, order_names[i])) continue;
+        *out = (hr_order)i;
+        return HR_OK;
+    }
+    HR_FAIL(HR_ERR_USAGE, "unknown order of weights '%.40s'; known are: native, repacked", name);
+}
+
 void hr_size_label(uint64_t n_params, char *out, size_t size) {
     static const struct {
         double unit;

@@ -69,7 +69,7 @@ static json_t *bytes_json(hr_opened *o, bool computable) {
     json_t *bytes = json_object(), *at = json_object();
     const hr_model_info *info = &o->model->info;
     for (int q = 0; computable && q < HR_QUANT_COUNT; q++) {
-        bool fits = hr_opened_layout(o, (hr_quant)q) == HR_OK;
+        bool fits = hr_opened_layout(o, (hr_quant)q, HR_ORDER_ROWS, false) == HR_OK;
         json_object_set_new(at, hr_quant_name((hr_quant)q),
                             fits ? json_integer((json_int_t)info->weight_bytes) : json_null());
     }

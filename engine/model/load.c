@@ -21,7 +21,9 @@ static hr_status refuse_unsupported(const hr_opened *o) {
 }
 
 static hr_status check_memory(const hr_opened *o) {
-    uint64_t need = o->plan.weight_bytes, available = hr_memory_available("");
+    /* A mapping that is kept must stay in memory; one that is packed or converted is dropped behind. */
+    const uint64_t need = o->plan.keep_file ? o->plan.weight_bytes : o->plan.arena_bytes;
+    const uint64_t available = hr_memory_available("");
     if (need <= available) return HR_OK;
     HR_FAIL(HR_ERR_MEMORY,
             "%s: its weights need %.2f GB of memory, %.2f GB are available; use a smaller --quant or model",
@@ -41,13 +43,15 @@ static hr_status load_weights(hr_opened *o, const hr_load_options *options) {
     if (!own) HR_FAIL(HR_ERR_MEMORY, "%s: out of memory", model->info.filename);
     model->owner = own;
     /* Huge pages for weights; the few vectors beside a mapped file do not deserve one. */
-    own->arena = hr_pages_alloc(o->plan.arena_bytes, !o->plan.keep_file);
+    own->arena = hr_pages_alloc(o->plan.arena_bytes, options->huge_pages && !o->plan.keep_file);
     own->arena_bytes = o->plan.arena_bytes;
     if (!own->arena)
         HR_FAIL(HR_ERR_MEMORY, "%s: cannot get %.2f GB of memory for its weights; use a smaller --quant or model",
                 model->info.filename, (double)own->arena_bytes * 1e-9);
     if (o->plan.keep_file) madvise((void *)(uintptr_t)o->gguf->map.data, o->gguf->map.size, MADV_WILLNEED);
+    const uint64_t huge = hr_huge_bytes();
     HR_TRY(hr_plan_fill(&o->plan, own->arena, model->info.filename, options));
+    model->huge_pages = hr_huge_bytes() > huge;
     if (model->info.tied) model->head = model->embed;
     if (o->plan.keep_file) own->gguf = o->gguf, o->gguf = NULL;
     return HR_OK;
@@ -55,7 +59,7 @@ static hr_status load_weights(hr_opened *o, const hr_load_options *options) {
 
 static hr_status load(hr_opened *o, const hr_load_options *options) {
     HR_TRY(refuse_unsupported(o));
-    HR_TRY(hr_opened_layout(o, options->quant));
+    HR_TRY(hr_opened_layout(o, options->quant, options->order, options->copy));
     HR_TRY(check_memory(o));
     HR_TRY(attach_tokenizer(o));
     return load_weights(o, options);
@@ -72,11 +76,10 @@ hr_status hr_model_load(const char *spec, const hr_load_options *options, hr_mod
 }
 
 hr_status hr_model_peek(const char *spec, hr_quant quant, hr_order order, hr_model_info *out) {
-    (void)order;
     hr_opened o;
     HR_TRY(hr_model_open(spec, &o));
     hr_status status = refuse_unsupported(&o);
-    if (status == HR_OK) status = hr_opened_layout(&o, quant);
+    if (status == HR_OK) status = hr_opened_layout(&o, quant, order, false);
     if (status == HR_OK) *out = o.model->info;
     hr_opened_fini(&o);
     return status;

@@ -41,7 +41,8 @@ struct hr_model {
     const double *rope_freq;  /* [rope_dims / 2] radians a position, scaling (linear, Llama 3, rope_freqs) applied */
     hr_layer *layers;         /* [n_layers] */
     hr_tokenizer *tokenizer;
-    void *owner; /* mappings and pages; private to load.c */
+    bool huge_pages; /* obtained for some of the weights */
+    void *owner;     /* mappings and pages; private to load.c */
 };
 
 #endif

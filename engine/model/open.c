@@ -61,7 +61,7 @@ static hr_status open_synth(const char *spec, hr_opened *o) {
     hr_synth_rope(&synth, freq);
     HR_TRY(hr_plan_create(model, synth.tied, &o->plan));
     hr_synth_bind(&synth, &o->plan);
-    HR_TRY(hr_plan_layout(&o->plan, HR_QUANT_NATIVE));
+    HR_TRY(hr_plan_layout(&o->plan, HR_QUANT_NATIVE, HR_ORDER_ROWS, false));
     set_info(model, spec);
     info->synthetic = true;
     info->n_params = hr_plan_elems(&o->plan), info->file_bytes = o->plan.weight_bytes;
@@ -186,10 +186,12 @@ hr_status hr_model_open(const char *spec, hr_opened *out) {
     return open_with(spec, gguf, out);
 }
 
-hr_status hr_opened_layout(hr_opened *o, hr_quant quant) {
-    if (hr_plan_layout(&o->plan, quant) != HR_OK) return hr_fail_prefix(HR_ERR_INPUT, o->model->info.filename);
+hr_status hr_opened_layout(hr_opened *o, hr_quant quant, hr_order order, bool copy) {
+    if (hr_plan_layout(&o->plan, quant, order, copy) != HR_OK)
+        return hr_fail_prefix(HR_ERR_INPUT, o->model->info.filename);
     o->model->info.weight_bytes = o->plan.weight_bytes;
     o->model->info.anon_bytes = o->plan.arena_bytes;
+    o->model->info.order = order;
     return HR_OK;
 }
 

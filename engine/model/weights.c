@@ -1,6 +1,7 @@
 /* weights.c - the list of a model's weights: names and shapes by architecture, tensors of a file, bytes at a quant. */
 #include "engine/model/weights.h"
 #include "kernels/base/memory.h"
+#include "kernels/base/panel.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -33,7 +34,8 @@ hr_status hr_reason_add(hr_reasons *reasons, const char *format, ...) {
 
 /* ---- the list --------------------------------------------------------------------------------------------------- */
 
-static void add_mat(hr_plan *plan, hr_mat *slot, size_t rows, size_t cols, bool residual, int layer, const char *name) {
+static hr_plan_mat *add_mat(hr_plan *plan, hr_mat *slot, size_t rows, size_t cols, bool residual, int layer,
+                            const char *name) {
     hr_plan_mat *m = &plan->mats[plan->n_mats++];
     slot->rows = rows, slot->cols = cols;
     m->slot = slot, m->residual = residual;
@@ -41,6 +43,7 @@ static void add_mat(hr_plan *plan, hr_mat *slot, size_t rows, size_t cols, bool 
         snprintf(m->name, sizeof m->name, "%s.weight", name);
     else
         snprintf(m->name, sizeof m->name, "blk.%d.%s.weight", layer, name);
+    return m;
 }
 
 static void add_vec(hr_plan *plan, const float **slot, size_t n, bool optional, int layer, const char *name) {
@@ -63,8 +66,9 @@ hr_status hr_plan_create(hr_model *model, bool tied, hr_plan *plan) {
     plan->vecs = hr_calloc(1 + (size_t)hp->n_layers * VECS_A_LAYER, sizeof *plan->vecs);
     if (!model->layers || !plan->mats || !plan->vecs)
         HR_FAIL(HR_ERR_MEMORY, "out of memory for the tables of %u layers", hp->n_layers);
-    add_mat(plan, &model->embed, hp->vocab, dim, false, -1, "token_embd");
-    if (!tied) add_mat(plan, &model->head, hp->vocab, dim, false, -1, "output");
+    hr_plan_mat *head = add_mat(plan, &model->embed, hp->vocab, dim, false, -1, "token_embd");
+    if (!tied) head = add_mat(plan, &model->head, hp->vocab, dim, false, -1, "output");
+    head->head = true;
     add_vec(plan, &model->output_norm, dim, false, -1, "output_norm.weight");
     for (int i = 0; i < (int)hp->n_layers; i++) {
         hr_layer *l = &model->layers[i];
@@ -170,6 +174,7 @@ hr_status hr_plan_bind(hr_plan *plan, const hr_gguf *g, hr_reasons *reasons) {
     bool *used = hr_calloc(g->n_tensors, sizeof *used);
     if (!used) HR_FAIL(HR_ERR_MEMORY, "%s: out of memory for %zu tensors", g->file, g->n_tensors);
     hr_status status = bind_all(plan, g, used, reasons);
+    plan->droppable = g->map.data != NULL;
     hr_free(used);
     return status;
 }
@@ -189,22 +194,36 @@ static size_t take(size_t *used, size_t bytes) {
     return at;
 }
 
-hr_status hr_plan_layout(hr_plan *plan, hr_quant quant) {
-    plan->weight_bytes = 0, plan->arena_bytes = 0;
-    plan->keep_file = quant == HR_QUANT_NATIVE && plan->n_mats && plan->mats[0].source.data;
+static hr_dtype dtype_at(const hr_plan *plan, const hr_plan_mat *m, hr_quant quant) {
+    const bool head8 = quant == HR_QUANT_INT4_HEAD8 || quant == HR_QUANT_INT4_G128_HEAD8;
+    return plan->keep_types ? m->source.dtype : head8 && m->head ? HR_I8G32 : quant_dtype[quant];
+}
+
+/* Places a matrix in the arena: its rows, or its panels with the padding of columns and of rows past the last. */
+static void place(hr_plan *plan, hr_plan_mat *m) {
+    const hr_dtype t = m->slot->dtype;
+    const size_t rows = m->slot->rows, cols = m->slot->cols, panels = hr_panel_count(rows);
+    const bool in_panels = plan->order == HR_ORDER_PANELS;
+    const size_t data = in_panels ? hr_panel_bytes(t, cols) * panels : hr_row_bytes(t, cols) * rows;
+    const size_t scales = in_panels ? hr_panel_scales(t, cols) * panels : hr_row_scales(t, cols) * rows;
+    m->data_at = take(&plan->arena_bytes, data);
+    m->scales_at = scales ? take(&plan->arena_bytes, scales * sizeof(uint16_t)) : 0;
+}
+
+hr_status hr_plan_layout(hr_plan *plan, hr_quant quant, hr_order order, bool copy) {
+    plan->weight_bytes = 0, plan->arena_bytes = 0, plan->order = order;
+    plan->keep_types = quant == HR_QUANT_NATIVE && plan->n_mats && plan->mats[0].source.data;
+    plan->keep_file = plan->keep_types && order == HR_ORDER_ROWS && !copy;
     for (size_t i = 0; i < plan->n_mats; i++) {
         hr_plan_mat *m = &plan->mats[i];
         hr_mat *slot = m->slot;
-        slot->dtype = plan->keep_file ? m->source.dtype : quant_dtype[quant];
+        slot->dtype = dtype_at(plan, m, quant), slot->order = order;
         if (slot->cols % hr_dtypes[slot->dtype].block_elems)
             HR_FAIL(HR_ERR_INPUT,
                     "%s cannot become %s: its rows of %zu values are no multiple of %u; use another --quant", m->name,
                     hr_dtypes[slot->dtype].name, slot->cols, hr_dtypes[slot->dtype].block_elems);
         plan->weight_bytes += hr_mat_bytes(slot);
-        if (plan->keep_file) continue;
-        size_t scales = hr_row_scales(slot->dtype, slot->cols) * slot->rows * sizeof(uint16_t);
-        m->data_at = take(&plan->arena_bytes, hr_row_bytes(slot->dtype, slot->cols) * slot->rows);
-        m->scales_at = scales ? take(&plan->arena_bytes, scales) : 0;
+        if (!plan->keep_file) place(plan, m);
     }
     for (size_t i = 0; i < plan->n_vecs; i++) {
         hr_plan_vec *v = &plan->vecs[i];

@@ -20,9 +20,10 @@ typedef struct hr_plan_mat {
     char name[48];
     hr_mat *slot;  /* the model's matrix: dtype, rows and cols set by layout, data and scales by fill */
     bool residual; /* its output is added to the residual stream */
+    bool head;     /* makes the logits */
     hr_mat source; /* in the file; data NULL for a synthetic model */
     hr_draw draw;
-    size_t data_at, scales_at; /* offsets in the arena; not used when the file's bytes are kept */
+    size_t data_at, scales_at; /* offsets in the arena; not used when the mapping is kept */
 } hr_plan_mat;
 
 typedef struct hr_plan_vec {
@@ -40,9 +41,13 @@ typedef struct hr_plan {
     hr_plan_mat *mats;
     hr_plan_vec *vecs;
     size_t n_mats, n_vecs;
-    uint64_t weight_bytes; /* by layout: all weights at the quant */
-    size_t arena_bytes;    /* by layout: anonymous memory */
-    bool keep_file;        /* by layout: matrices stay in the mapping */
+    bool droppable; /* by bind: sources lie in a mapping, whose pages may be given back */
+    /* by layout: */
+    hr_order order;        /* of the matrices */
+    uint64_t weight_bytes; /* all weights at the quant, without padding */
+    size_t arena_bytes;    /* anonymous memory */
+    bool keep_types;       /* matrices keep the file's types: nothing is rounded */
+    bool keep_file;        /* and stay in the mapping */
 } hr_plan;
 
 /* Reasons why a model cannot be computed, as inspect lists them. */
@@ -71,8 +76,9 @@ void hr_plan_fini(hr_plan *plan);
 /* Finds each weight in the file: ERR_INPUT for a missing tensor or a wrong shape; vectors of a type that is
  * none of the floats and tensors that have no place in the architecture are added to `reasons`. */
 hr_status hr_plan_bind(hr_plan *plan, const hr_gguf *gguf, hr_reasons *reasons);
-/* Types at `quant`, offsets and bytes. ERR_INPUT names a matrix whose rows do not divide into groups. */
-hr_status hr_plan_layout(hr_plan *plan, hr_quant quant);
+/* Types at `quant`, offsets and bytes; copy: rows of a file get memory of their own too. ERR_INPUT names a matrix whose
+ * rows do not divide into groups. */
+hr_status hr_plan_layout(hr_plan *plan, hr_quant quant, hr_order order, bool copy);
 uint64_t hr_plan_elems(const hr_plan *plan);
 
 /* Fills the arena [plan->arena_bytes] from file or generator and sets the slots; file names the model in messages. */
@@ -103,8 +109,8 @@ hr_status hr_model_open(const char *spec, hr_opened *out);
 /* The same of a parsed file, which belongs to *out from here on, also when it fails. */
 hr_status hr_model_open_gguf(hr_gguf *gguf, hr_opened *out);
 void hr_opened_fini(hr_opened *opened); /* the model too, unless it was taken (NULL) */
-/* Fills info->weight_bytes and anon_bytes. */
-hr_status hr_opened_layout(hr_opened *opened, hr_quant quant);
+/* Fills info->weight_bytes, anon_bytes and order. */
+hr_status hr_opened_layout(hr_opened *opened, hr_quant quant, hr_order order, bool copy);
 /* The object of hr_model_inspect. */
 hr_status hr_opened_inspect(hr_opened *opened, json_t **out);
 

@@ -29,6 +29,8 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     if (!out->spec)
         HR_FAIL(HR_ERR_USAGE, "no model; give one with -m: a GGUF file or synth:NAME (`headroom models` lists names)");
     HR_TRY(hr_quant_parse(hr_args_text(args, "--quant"), &out->quant));
+    HR_TRY(hr_weights_parse(hr_args_text(args, "--weights"), &out->order));
+    out->copy = hr_args_int(args, "--mmap") == 0;
     HR_TRY(hr_kv_layout_parse(hr_args_text(args, "--kv-layout"), &c->kv_layout));
     c->act = act_of(hr_args_text(args, "--act"));
     c->k_type = dtype_of(hr_args_text(args, "--cache-type-k"));
@@ -39,6 +41,8 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     c->threads = (unsigned)hr_args_int(args, "--threads");
     c->batch = (uint32_t)hr_args_int(args, "--batch-size");
     c->ubatch = (uint32_t)hr_args_int(args, "--ubatch-size");
+    c->pin = hr_args_int(args, "--pin") == 1;
+    c->huge_pages = hr_args_int(args, "--huge-pages") == 1;
     c->max_seqs = 1;
     out->threads = c->threads;
     hr_isa resolved;

@@ -7,6 +7,8 @@
 typedef struct hr_engine_args {
     const char *spec; /* -m */
     hr_quant quant;
+    hr_order order;          /* --weights */
+    bool copy;               /* --mmap 0 */
     unsigned threads;        /* -t; 0: not given */
     hr_engine_config config; /* max_seqs 1; ctx is the caller's to set */
 } hr_engine_args;

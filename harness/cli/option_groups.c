@@ -6,11 +6,12 @@
  * layers and bytes stay in 64 bits. */
 enum { MOST = 1 << 20 };
 
-static const char *const quants[] = {"native", "f32", "bf16", "f16", "int8", "int4", NULL};
+static const char *const quants[] = {
+    "native", "f32", "bf16", "f16", "int8", "int4", "int8-row", "int4-g128", "int4-head8", "int4-g128-head8", NULL};
 static const char *const other_quants[] = {"q4_0", "int4", "q4_1", "int4", "q4_k", "int4", "q4_k_m", "int4",
                                            "q4",   "int4", "Q4_0", "int4", "q8_0", "int8", "Q8_0",   "int8",
                                            "q8",   "int8", "fp16", "f16",  "fp32", "f32",  NULL};
-static const char *const acts[] = {"auto", "f32", "bf16", "int8", NULL};
+static const char *const acts[] = {"auto", "f32", "bf16", "int8", "int8-row", NULL};
 static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
 static const char *const layouts[] = {"head",   "contiguous", "token",    "block", "paged",
                                       "zorder", "zorder-h",   "shuffled", NULL};
@@ -19,13 +20,14 @@ static const char *const allocators[] = {"per-request", "paged", NULL};
 static const char *const zero_one[] = {"0", "1", NULL};
 static const char *const zero[] = {"0", NULL};
 static const char *const none[] = {"none", NULL};
-static const char *const native[] = {"native", NULL};
+static const char *const orders[] = {"native", "repacked", NULL};
 static const char *const cpu[] = {"cpu", NULL};
 static const char *const isas[] = {"auto", "generic", "avx2", "avx512", NULL};
 static const char *const formats[] = {"table", "md", "csv", "json", "jsonl", "sql", NULL};
 
-#define SWEPT "Axes (comma lists; numbers also as ranges a-b+step, a-b*mult)"
-#define FIXED "Engine"
+#define HR_WEIGHTS_DEFAULT "native"
+#define SWEPT              "Axes (comma lists; numbers also as ranges a-b+step, a-b*mult)"
+#define FIXED              "Engine"
 
 /* One text, two rows: NAME takes one value, NAME_list a list. */
 #define NUMBER_LIST(id, group_, ...) \
@@ -36,6 +38,16 @@ static const char *const formats[] = {"table", "md", "csv", "json", "jsonl", "sq
 #define WORD(id, ...)                                                              \
     const hr_opt hr_opt_##id = {.group = FIXED, .kind = HR_OPT_WORD, __VA_ARGS__}; \
     const hr_opt hr_opt_##id##_list = {.group = SWEPT, .kind = HR_OPT_WORDS, __VA_ARGS__}
+
+/* One value for a whole run, in sweeps too; part of the cell_id where it is not the default. */
+#define SETTING(id, ...)                                                                 \
+    const hr_opt hr_opt_##id = {.group = "Memory and threads (one value for all cells)", \
+                                .kind = HR_OPT_INT,                                      \
+                                .max = 1,                                                \
+                                .choices = zero_one,                                     \
+                                .fallback = "1",                                         \
+                                .metavar = "0|1",                                        \
+                                __VA_ARGS__}
 
 #define MODEL_ROW                                                   \
     .name = "--model", .alias = "-m", .min = 1, .metavar = "MODEL", \
@@ -72,7 +84,9 @@ NUMBER(batch, .name = "--batch-size", .alias = "-b", .min = 1, .max = MOST, .fal
 NUMBER(ubatch, .name = "--ubatch-size", .alias = "-ub", .min = 1, .max = 65536, .fallback = "512", .metavar = "N",
        .help = "tokens of one prefill pass");
 WORD(quant, .name = "--quant", .choices = quants, .others = other_quants, .fallback = "native", .metavar = "TYPE",
-     .help = "what the weight matrices become at load; native keeps the file's types");
+     .help =
+         "what the weight matrices become at load; native keeps the file's types; int8 and int4 have a scale for 32 "
+         "values, -row one a row, -g128 one for 128; -head8 keeps the head at int8");
 WORD(act, .name = "--act", .choices = acts, .fallback = "auto", .metavar = "TYPE",
      .help = "activations in matrix products; auto follows the weights");
 WORD(type_k, .name = "--cache-type-k", .alias = "-ctk", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
@@ -90,10 +104,15 @@ WORD(kv_alloc, .name = "--kv-alloc", .choices = allocators, .metavar = "ALLOC",
 NUMBER(flash, .name = "--flash-attn", .alias = "-fa", .choices = zero_one, .max = 1, .fallback = "1", .metavar = "0|1",
        .help = "attention in tiles with online softmax; 0 writes all scores out");
 WORD(fusion, .name = "--fusion", .choices = none, .fallback = "none", .metavar = "WORD", .help = "fused operations");
-WORD(weights, .name = "--weights", .choices = native, .fallback = "native", .metavar = "WORD",
-     .help = "order of the weights in memory");
+WORD(weights, .name = "--weights", .choices = orders, .fallback = HR_WEIGHTS_DEFAULT, .metavar = "ORDER",
+     .help = "order of the weights in memory: rows as in the file, or panels of 16 rows for the vector units");
 NUMBER(threads, .name = "--threads", .alias = "-t", .min = 1, .max = 1024, .metavar = "N",
        .help = "threads (default: physical cores)");
+SETTING(mmap, .name = "--mmap", .alias = "-mmp",
+        .help = "with --weights native a file stays mapped; 0 copies it into own memory");
+SETTING(huge_pages, .name = "--huge-pages",
+        .help = "ask for huge pages for own memory of weights, KV and run state; 0 forbids them");
+SETTING(pin, .name = "--pin", .help = "each thread stays on a CPU of its own; 0 lets them move");
 WORD(isa, .name = "--isa", .choices = isas, .fallback = "auto", .metavar = "ISA",
      .help = "highest instruction set that kernels may use");
 WORD(device, .name = "--device", .choices = cpu, .fallback = "cpu", .metavar = "DEVICE", .help = "where the model runs",

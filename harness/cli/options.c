@@ -61,8 +61,7 @@ const hr_opt *hr_args_find(const hr_args *args, const char *name, size_t *i) {
 static const char *not_needed(const char *name) {
     static const struct {
         const char *names, *why;
-    } known[] = {{"-mmp --mmap --no-mmap", "model files are always mapped"},
-                 {"-sm --split-mode -mg --main-gpu -ts --tensor-split -nkvo --no-kv-offload",
+    } known[] = {{"-sm --split-mode -mg --main-gpu -ts --tensor-split -nkvo --no-kv-offload",
                   "this build runs on the CPU alone"},
                  {"-embd --embeddings", "only text generation is measured"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

@@ -67,10 +67,10 @@ static bool refused(const builder *b, hr_sweep_cell *cell, char *reason, size_t 
         snprintf(reason, n, "%s", hr_error());
         return true;
     }
-    const uint64_t all = info->weight_bytes + cell->arena_bytes + cell->kv_bytes;
+    const uint64_t all = hr_cell_weight_memory(info) + cell->arena_bytes + cell->kv_bytes;
     if (b->machine->memory_bytes && all > b->machine->memory_bytes) {
         snprintf(reason, n, "needs %.1f GB (weights %.1f, KV %.1f), this machine has %.1f GB", (double)all / 1e9,
-                 (double)info->weight_bytes / 1e9, (double)cell->kv_bytes / 1e9,
+                 (double)hr_cell_weight_memory(info) / 1e9, (double)cell->kv_bytes / 1e9,
                  (double)b->machine->memory_bytes / 1e9);
         return true;
     }
@@ -252,21 +252,27 @@ static hr_status check_lists(const hr_axes *a) {
     return HR_OK;
 }
 
+static hr_status add_model(builder *b, const char *model, const char *quant, const char *weights) {
+    const hr_axes *a = b->axes;
+    hr_cell_config c = {.copy = a->copy, .small_pages = a->small_pages, .free_threads = a->free_threads};
+    if (strlen(model) >= sizeof c.model)
+        HR_FAIL(HR_ERR_INPUT, "the name of a model is longer than %zu bytes", sizeof c.model - 1);
+    snprintf(c.model, sizeof c.model, "%s", model);
+    HR_TRY(hr_quant_parse(quant, &c.quant));
+    HR_TRY(hr_weights_parse(weights, &c.weights));
+    HR_TRY(hr_model_peek(c.model, c.quant, c.weights, &b->plan->infos[b->plan->n_infos]));
+    return add_group(b, &c, b->plan->n_infos++);
+}
+
 static hr_status build(builder *b) {
     const hr_axes *a = b->axes;
     HR_TRY(check_lists(a));
-    b->plan->infos = hr_calloc(hr_mul(a->models.n, a->quant.n), sizeof *b->plan->infos);
+    b->plan->infos = hr_calloc(hr_mul(hr_mul(a->models.n, a->quant.n), a->weights.n), sizeof *b->plan->infos);
     if (!b->plan->infos) return no_memory();
     for (size_t m = 0; m < a->models.n; m++)
-        for (size_t q = 0; q < a->quant.n; q++) {
-            hr_cell_config c = {0};
-            if (strlen(a->models.v[m]) >= sizeof c.model)
-                HR_FAIL(HR_ERR_INPUT, "the name of a model is longer than %zu bytes", sizeof c.model - 1);
-            snprintf(c.model, sizeof c.model, "%s", a->models.v[m]);
-            HR_TRY(hr_quant_parse(a->quant.v[q], &c.quant));
-            HR_TRY(hr_model_peek(c.model, c.quant, HR_ORDER_ROWS, &b->plan->infos[b->plan->n_infos]));
-            HR_TRY(add_group(b, &c, b->plan->n_infos++));
-        }
+        for (size_t q = 0; q < a->quant.n; q++)
+            for (size_t w = 0; w < a->weights.n; w++)
+                HR_TRY(add_model(b, a->models.v[m], a->quant.v[q], a->weights.v[w]));
     return a->shuffled ? shuffle(b->plan, a->seed) : HR_OK;
 }
 

@@ -18,13 +18,15 @@ typedef struct hr_words {
 } hr_words;
 
 typedef struct hr_axes {
-    hr_words models, quant, act, k_type, v_type, kv_layout, kv_alloc, isa;   /* kv_alloc empty: what the layout needs */
+    hr_words models, quant, act, k_type, v_type, kv_layout, kv_alloc, isa; /* kv_alloc empty: what the layout needs */
+    hr_words weights;
     hr_ints n_prompt, n_gen;                                                 /* zeros are left out */
     hr_ints pg;                                                              /* pairs: 2 * n numbers, n counts pairs */
     hr_ints isl, osl, depth, seqs, batch, ubatch, page_size, flash, threads; /* threads empty: physical cores */
     bool shuffled; /* groups, and cells inside a group, in an order drawn from seed */
     uint64_t seed;
-    const char *input; /* fingerprint of --prompt's text, "" for random tokens */
+    bool copy, small_pages, free_threads; /* of all cells */
+    const char *input;                    /* fingerprint of --prompt's text, "" for random tokens */
 } hr_axes;
 
 typedef struct hr_sweep_cell {
@@ -38,7 +40,7 @@ typedef struct hr_sweep_cell {
 typedef struct hr_sweep_plan {
     hr_sweep_cell *cells; /* [n] */
     size_t n, n_skipped;
-    hr_model_info *infos; /* one a (model, quantization) */
+    hr_model_info *infos; /* one a (model, quantization, order of weights) */
     size_t n_infos;
     char input[33]; /* fingerprint of the prompt's text, "" for random tokens */
 } hr_sweep_plan;
@@ -46,7 +48,7 @@ typedef struct hr_sweep_plan {
 /* ERR_USAGE: nothing to measure, a list that is wrong, more than 100000 cells. Model errors are passed on. */
 hr_status hr_sweep_plan_create(const hr_axes *axes, const hr_machine *machine, hr_sweep_plan *out);
 void hr_sweep_plan_destroy(hr_sweep_plan *plan);
-/* Cells of one worker: same model and quantization. */
+/* Cells of one worker: same model, quantization and order of weights. */
 bool hr_sweep_plan_same_group(const hr_sweep_cell *a, const hr_sweep_cell *b);
 /* Rough seconds that a cell takes, for --dry-run and the bar before anything was measured: reading at 20 GB/s,
  * computing at 150 GFLOP/s. fixed: -r or 0. */

@@ -81,7 +81,11 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
              model_hash, machine_class, input, kinds[c->kind], c->n_prompt, c->n_gen, c->isl, c->osl, c->depth,
              c->n_seqs, c->batch, c->ubatch, hr_quant_name(c->quant), hr_act_name((hr_act)c->act),
              hr_dtypes[c->k_type].name, hr_dtypes[c->v_type].name, hr_kv_layout_name(c->kv_layout), c->page_size,
-             c->kv_alloc, c->flash, HR_CELL_FUSION, HR_CELL_WEIGHTS, c->threads, hr_isa_name(c->isa), HR_CELL_DEVICE);
+             c->kv_alloc, c->flash, HR_CELL_FUSION, hr_weights_name(c->weights), c->threads, hr_isa_name(c->isa),
+             HR_CELL_DEVICE);
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "%s%s%s", c->copy ? " mmap=0" : "", c->small_pages ? " huge-pages=0" : "",
+             c->free_threads ? " pin=0" : "");
     hr_fingerprint(text, strlen(text), out);
 }
 
@@ -101,6 +105,10 @@ double hr_cell_mean_context(const hr_cell_config *c) {
     return start + ((double)steps - 1) / 2;
 }
 
+uint64_t hr_cell_weight_memory(const hr_model_info *info) {
+    return info->anon_bytes > info->weight_bytes ? info->anon_bytes : info->weight_bytes;
+}
+
 hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx) {
     hr_engine_config e = hr_engine_config_default();
     e.threads = (unsigned)c->threads;
@@ -116,31 +124,35 @@ hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_c
     if (c->batch > 0) e.batch = (uint32_t)c->batch;
     if (c->ubatch > 0) e.ubatch = (uint32_t)c->ubatch;
     e.flash = c->flash;
+    e.pin = !c->free_threads, e.huge_pages = !c->small_pages;
     return e;
 }
 
 json_t *hr_cell_config_json(const hr_cell_config *c) {
     return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                     " s:i}",
+                     " s:i, s:i, s:b, s:b, s:b}",
                      "model", c->model, "quant", (int)c->quant, "act", c->act, "kind", (int)c->kind, "n_prompt",
                      (json_int_t)c->n_prompt, "n_gen", (json_int_t)c->n_gen, "isl", (json_int_t)c->isl, "osl",
                      (json_int_t)c->osl, "depth", (json_int_t)c->depth, "n_seqs", (json_int_t)c->n_seqs, "batch",
                      (json_int_t)c->batch, "ubatch", (json_int_t)c->ubatch, "k_type", (int)c->k_type, "v_type",
                      (int)c->v_type, "kv_layout", (int)c->kv_layout, "page_size", (json_int_t)c->page_size, "kv_alloc",
-                     c->kv_alloc, "flash", (int)c->flash, "threads", (json_int_t)c->threads, "isa", (int)c->isa);
+                     c->kv_alloc, "flash", (int)c->flash, "threads", (json_int_t)c->threads, "isa", (int)c->isa,
+                     "weights", (int)c->weights, "copy", (int)c->copy, "small_pages", (int)c->small_pages,
+                     "free_threads", (int)c->free_threads);
 }
 
 hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
     const char *model, *alloc;
-    int quant, act, kind, k, v, layout, flash, isa;
+    int quant, act, kind, k, v, layout, flash, isa, weights, copy, small, unpinned;
     json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads;
     if (json_unpack((json_t *)json,
                     "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                    " s:i}",
+                    " s:i, s:i, s:b, s:b, s:b}",
                     "model", &model, "quant", &quant, "act", &act, "kind", &kind, "n_prompt", &p, "n_gen", &n, "isl",
                     &isl, "osl", &osl, "depth", &d, "n_seqs", &seqs, "batch", &b, "ubatch", &ub, "k_type", &k, "v_type",
                     &v, "kv_layout", &layout, "page_size", &page, "kv_alloc", &alloc, "flash", &flash, "threads",
-                    &threads, "isa", &isa))
+                    &threads, "isa", &isa, "weights", &weights, "copy", &copy, "small_pages", &small, "free_threads",
+                    &unpinned))
         HR_FAIL(HR_ERR_INTERNAL, "the worker was sent a cell that it cannot read");
     *out = (hr_cell_config){.quant = (hr_quant)quant,
                             .act = act,
@@ -159,7 +171,11 @@ hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
                             .page_size = page,
                             .flash = flash,
                             .threads = threads,
-                            .isa = (hr_isa)isa};
+                            .isa = (hr_isa)isa,
+                            .weights = (hr_order)weights,
+                            .copy = copy,
+                            .small_pages = small,
+                            .free_threads = unpinned};
     snprintf(out->model, sizeof out->model, "%s", model);
     snprintf(out->kv_alloc, sizeof out->kv_alloc, "%s", alloc);
     return HR_OK;
@@ -214,7 +230,7 @@ json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr
     SET("page_size", axis(c->page_size));
     SET("kv_alloc", json_string(c->kv_alloc));
     SET("fusion", json_string(HR_CELL_FUSION));
-    SET("weights", json_string(HR_CELL_WEIGHTS));
+    SET("weights", json_string(hr_weights_name(c->weights)));
     SET("isa", json_string(hr_isa_name(c->isa)));
     SET("device", json_string(HR_CELL_DEVICE));
     SET("seed", json_integer((json_int_t)seed));

@@ -29,12 +29,14 @@ typedef struct hr_cell_config {
     bool flash;
     int64_t threads; /* resolved */
     hr_isa isa;      /* resolved */
+    hr_order weights;
+    /* settings, one value for all cells of a sweep */
+    bool copy, small_pages, free_threads; /* --mmap 0, --huge-pages 0, --pin 0 */
 } hr_cell_config;
 
 /* What is not written in the configuration and cannot be swept yet. */
-#define HR_CELL_FUSION  "none"
-#define HR_CELL_WEIGHTS "native"
-#define HR_CELL_DEVICE  "cpu"
+#define HR_CELL_FUSION "none"
+#define HR_CELL_DEVICE "cpu"
 
 /* "pp512", "tg128 @ d4096", "pp512+tg128", "isl512 osl128". */
 void hr_cell_test(const hr_cell_config *c, char *out, size_t n);
@@ -47,6 +49,8 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
 /* 128 bits of a text as 32 hex digits; not cryptographic. */
 void hr_fingerprint(const char *text, size_t n, char out[33]);
 
+/* Bytes that the weights take in memory: mapped, or own with the padding of panels. */
+uint64_t hr_cell_weight_memory(const hr_model_info *info);
 /* The configuration that the engine is opened with: room for this cell and no more. */
 hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx);
 /* Positions a sequence of this cell must hold. */

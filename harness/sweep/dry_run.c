@@ -8,7 +8,7 @@
 /* Axes that a table shows only where they have more than one value. */
 static const char *const axes[] = {"type_k|=K type", "type_v|=V type",     "kv_layout",    "page_size",
                                    "kv_alloc",       "flash_attn|=fa",     "n_seqs|=seqs", "n_batch",
-                                   "n_ubatch",       "n_threads|=threads", "isa"};
+                                   "n_ubatch",       "n_threads|=threads", "isa",          "weights"};
 enum { N_AXES = sizeof axes / sizeof *axes };
 
 /* Null is no value: the axis does not concern that row. */
@@ -54,7 +54,7 @@ static json_t *number(int64_t value) {
 static json_t *plan_row(const hr_sweep_plan *plan, const hr_sweep_cell *cell, double seconds) {
     const hr_cell_config *c = &cell->config;
     const double memory =
-        (double)plan->infos[cell->info].weight_bytes + (double)cell->arena_bytes + (double)cell->kv_bytes;
+        (double)hr_cell_weight_memory(&plan->infos[cell->info]) + (double)cell->arena_bytes + (double)cell->kv_bytes;
     char test[128];
     hr_cell_test(c, test, sizeof test);
     json_t *row =
@@ -62,6 +62,7 @@ static json_t *plan_row(const hr_sweep_plan *plan, const hr_sweep_cell *cell, do
                   hr_quant_name(c->quant), "act", hr_act_name((hr_act)c->act), "type_k", hr_dtypes[c->k_type].name,
                   "type_v", hr_dtypes[c->v_type].name, "kv_layout", hr_kv_layout_name(c->kv_layout), "kv_alloc",
                   c->kv_alloc, "flash_attn", (int)c->flash, "isa", hr_isa_name(c->isa));
+    json_object_set_new(row, "weights", json_string(hr_weights_name(c->weights)));
     json_object_set_new(row, "page_size", number(c->page_size));
     json_object_set_new(row, "n_seqs", number(c->n_seqs));
     json_object_set_new(row, "n_batch", number(c->batch));

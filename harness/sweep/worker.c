@@ -18,7 +18,7 @@ typedef struct worker {
     const hr_measure_options *options;
     hr_model *model;
     char spec[512];
-    hr_quant quant;
+    hr_load_options loaded; /* how */
     hr_engine *engine;
     hr_engine_config opened; /* of engine */
     hr_bench *bench;
@@ -81,7 +81,7 @@ static bool same_engine(const hr_engine_config *a, const hr_engine_config *b) {
     return a->threads == b->threads && a->isa == b->isa && a->act == b->act && a->kv_layout == b->kv_layout &&
            a->page_size == b->page_size && a->k_type == b->k_type && a->v_type == b->v_type &&
            a->max_seqs == b->max_seqs && a->ctx == b->ctx && a->ubatch == b->ubatch && a->batch == b->batch &&
-           a->flash == b->flash && a->pin == b->pin;
+           a->flash == b->flash && a->pin == b->pin && a->huge_pages == b->huge_pages;
 }
 
 static void close_engine(worker *w) {
@@ -89,16 +89,25 @@ static void close_engine(worker *w) {
     w->bench = NULL, w->engine = NULL;
 }
 
+static bool same_weights(const hr_load_options *a, const hr_load_options *b) {
+    return a->quant == b->quant && a->order == b->order && a->copy == b->copy && a->huge_pages == b->huge_pages;
+}
+
 static hr_status open_model(worker *w) {
-    if (w->model && !strcmp(w->spec, w->cell.model) && w->quant == w->cell.quant) return HR_OK;
+    const hr_load_options load = {.quant = w->cell.quant,
+                                  .order = w->cell.weights,
+                                  .copy = w->cell.copy,
+                                  .huge_pages = !w->cell.small_pages,
+                                  .threads = (unsigned)w->cell.threads,
+                                  .progress = on_load,
+                                  .context = w};
+    if (w->model && !strcmp(w->spec, w->cell.model) && same_weights(&load, &w->loaded)) return HR_OK;
     close_engine(w);
     hr_model_destroy(w->model);
     w->model = NULL;
-    const hr_load_options load = {
-        .quant = w->cell.quant, .threads = (unsigned)w->cell.threads, .progress = on_load, .context = w};
     HR_TRY(hr_model_load(w->cell.model, &load, &w->model));
     snprintf(w->spec, sizeof w->spec, "%s", w->cell.model);
-    w->quant = w->cell.quant;
+    w->loaded = load;
     w->rss_load = rss_own(w);
     return HR_OK;
 }

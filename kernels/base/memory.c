@@ -1,6 +1,7 @@
 #include "kernels/base/memory.h"
 
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -60,10 +61,21 @@ void *hr_pages_alloc(size_t bytes, bool huge) {
     size_t head = (HUGE_PAGE - (uintptr_t)raw % HUGE_PAGE) % HUGE_PAGE;
     if (head) munmap(raw, head);
     munmap(raw + head + want, HUGE_PAGE - head);
-    if (huge) madvise(raw + head, want, MADV_HUGEPAGE);
+    madvise(raw + head, want, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     return raw + head;
 }
 
 void hr_pages_free(void *memory, size_t bytes) {
     if (memory) munmap(memory, hr_align_up(bytes ? bytes : 1, HUGE_PAGE));
+}
+
+uint64_t hr_huge_bytes(void) {
+    FILE *f = fopen("/proc/self/smaps_rollup", "r");
+    if (!f) return 0;
+    char line[128];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof line, f))
+        if (sscanf(line, "AnonHugePages: %llu kB", &kib) == 1) break;
+    fclose(f);
+    return (uint64_t)kib << 10;
 }

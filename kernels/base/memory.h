@@ -16,10 +16,11 @@ void *hr_realloc(void *old, size_t bytes);   /* old stays valid when NULL is ret
 char *hr_strdup(const char *text);
 void hr_free(void *memory);
 
-/* A mapping of at least `bytes`, 2 MiB aligned, zero-filled; madvise(MADV_HUGEPAGE) unless huge is false. NULL on
- * failure. Not touched here: the first writer decides where it lies. hr_pages_free takes the same byte count. */
+/* A mapping of at least `bytes`, 2 MiB aligned, zero-filled, with or (madvise) without huge pages. NULL on failure. Not touched here: the first writer decides where it lies. hr_pages_free takes the same byte count. */
 void *hr_pages_alloc(size_t bytes, bool huge);
 void hr_pages_free(void *memory, size_t bytes);
+/* Bytes of huge pages that the process holds; 0 where the kernel does not say. */
+uint64_t hr_huge_bytes(void);
 
 /* Allocations (malloc, calloc, realloc, strdup, pages) made by the process so far. */
 uint64_t hr_alloc_count(void);

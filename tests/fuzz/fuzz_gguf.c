@@ -8,7 +8,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void fill(hr_opened *o, hr_quant quant) {
     static const size_t LIMIT = 1 << 24;
-    if (hr_opened_layout(o, quant) != HR_OK || o->plan.arena_bytes > LIMIT) return;
+    if (hr_opened_layout(o, quant, quant == HR_QUANT_NATIVE ? HR_ORDER_PANELS : HR_ORDER_ROWS, false) != HR_OK ||
+        o->plan.arena_bytes > LIMIT)
+        return;
     void *arena = hr_pages_alloc(o->plan.arena_bytes, false);
     hr_load_options options = {.quant = quant, .threads = 1};
     if (arena) hr_plan_fill(&o->plan, arena, "fuzz", &options);
