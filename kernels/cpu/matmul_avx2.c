@@ -13,10 +13,13 @@ const hr_kernel hr_kernels_matmul_avx2[] = {
     ACTS(f32, HR_ACT_F32),
     ACTS(bf16, HR_ACT_BF16),
     ACTS(int8, HR_ACT_INT8),
-    ROW("matmul_f32", f32, HR_SET_ALL, HR_ACT_F32, HR_UNIT_FP32),
-    ROW("matmul_bf16", f32, HR_SET_ALL, HR_ACT_BF16, HR_UNIT_FP32),
+    ACTS(int8_row, HR_ACT_INT8_ROW),
+    ROW("matmul_f32", f32, HR_SET_ALL | HR_SET_WIDE, HR_ACT_F32, HR_UNIT_FP32),
+    ROW("matmul_bf16", f32, HR_SET_ALL | HR_SET_WIDE, HR_ACT_BF16, HR_UNIT_FP32),
     ROW("matmul_int8_float", f32, HR_SET_FLOAT, HR_ACT_INT8, HR_UNIT_FP32),
-    ROW("matmul_int8", int8, HR_SET_QUANT, HR_ACT_INT8, HR_UNIT_INT8),
+    ROW("matmul_int8_row_float", f32, HR_SET_FLOAT, HR_ACT_INT8_ROW, HR_UNIT_FP32),
+    ROW("matmul_int8", int8, HR_SET_QUANT | HR_SET_WIDE, HR_ACT_INT8, HR_UNIT_INT8),
+    ROW("matmul_int8_row", int8, HR_SET_QUANT | HR_SET_WIDE, HR_ACT_INT8_ROW, HR_UNIT_INT8),
     {.name = NULL},
 };
 /* clang-format on */

@@ -89,8 +89,7 @@ static void products_f32(const hr_matmul *m, size_t row0, size_t row1, const flo
     }
 }
 
-/* Tokens as floats: bf16 widened, int8 times its scale. */
-static void expand(const hr_acts *x, size_t t0, size_t n, float *out) {
+void hr_acts_expand_avx2(const hr_acts *x, size_t t0, size_t n, float *out) {
     for (size_t t = 0; t < n; t++)
         for (size_t c = 0; c < x->ld; c += 8) {
             const size_t i = (t0 + t) * x->ld + c;
@@ -115,7 +114,7 @@ void hr_matmul_f32_avx2(const hr_matmul *m, size_t row0, size_t row1, void *scra
             continue;
         }
         float *expanded = scratch;
-        expand(x, t, n, expanded);
+        hr_acts_expand_avx2(x, t, n, expanded);
         products_f32(m, row0, row1, expanded, x->ld, t, n, (uint8_t *)(expanded + n * x->ld));
     }
 }

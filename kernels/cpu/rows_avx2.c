@@ -51,22 +51,32 @@ static inline int32_t sum_of_8(__m256i v) {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
-/* The maximum is taken on the bits, where a NaN is largest; a d below the normal numbers counts as 0. */
-static void quantize_group(const float *x, int8_t *q, float *d, int32_t *sum) {
-    const __m256i absolute = _mm256_set1_epi32(0x7fffffff);
-    __m256i most = _mm256_setzero_si256(), total = most, v[4];
-    for (int i = 0; i < 4; i++)
-        most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + 8 * i)), absolute));
+/* Bits of the largest |x| of 32. The maximum is taken on the bits, where a NaN is largest. */
+static inline __m256i most_of(const float *x, __m256i most) {
+    for (int i = 0; i < 4; i++) {
+        const __m256i bits = _mm256_castps_si256(_mm256_loadu_ps(x + 8 * i));
+        most = _mm256_max_epi32(most, _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff)));
+    }
+    return most;
+}
+
+/* A d below the normal numbers counts as 0. */
+static inline float scale_of(__m256i most) {
     const int32_t bits = max_of_8(most);
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     scale /= 127;
-    if (scale < FLT_MIN) {
+    return scale < FLT_MIN ? 0 : scale;
+}
+
+/* 32 values at a scale; returns the sum of q. */
+static inline int32_t quantize_group(const float *x, float scale, int8_t *q) {
+    if (scale == 0) {
         memset(q, 0, 32);
-        *d = 0, *sum = 0;
-        return;
+        return 0;
     }
     const __m256 by = _mm256_set1_ps(scale), magic = _mm256_set1_ps(12582912.0f);
+    __m256i v[4], total = _mm256_setzero_si256();
     for (int i = 0; i < 4; i++) { /* the sum with 1.5 * 2^23 holds the rounded value in its low byte: extend its sign */
         const __m256 r = _mm256_add_ps(_mm256_div_ps(_mm256_loadu_ps(x + 8 * i), by), magic);
         v[i] = _mm256_srai_epi32(_mm256_slli_epi32(_mm256_castps_si256(r), 24), 24);
@@ -75,21 +85,40 @@ static void quantize_group(const float *x, int8_t *q, float *d, int32_t *sum) {
     const __m256i p = _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     _mm256_storeu_si256((__m256i *)q, _mm256_permutevar8x32_epi32(p, order));
-    *d = scale;
-    *sum = sum_of_8(total);
+    return sum_of_8(total);
+}
+
+/* 32 values of a token from column c on, zero past the last. */
+static inline const float *group_at(const float *x, size_t k, size_t c, float part[32]) {
+    if (c + 32 <= k) return x + c;
+    memset(part, 0, 32 * sizeof *part);
+    if (c < k) memcpy(part, x + c, (k - c) * sizeof *part);
+    return part;
 }
 
 void hr_acts_int8_avx2(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
+    float part[32];
     for (size_t t = t0; t < t1; t++) {
         for (size_t c = 0; c < a->ld; c += 32) {
             const size_t g = t * (a->ld / 32) + c / 32;
-            float part[32] = {0};
-            const float *in = x + t * ldx + c;
-            if (c + 32 > a->k) {
-                if (c < a->k) memcpy(part, in, (a->k - c) * sizeof *part);
-                in = part;
-            }
-            quantize_group(in, a->q + t * a->ld + c, &a->d[g], &a->sum[g]);
+            const float *in = group_at(x + t * ldx, a->k, c, part);
+            a->d[g] = scale_of(most_of(in, _mm256_setzero_si256()));
+            a->sum[g] = quantize_group(in, a->d[g], a->q + t * a->ld + c);
+        }
+    }
+}
+
+void hr_acts_int8_row_avx2(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
+    float part[32];
+    for (size_t t = t0; t < t1; t++) {
+        const float *in = x + t * ldx;
+        __m256i most = _mm256_setzero_si256();
+        for (size_t c = 0; c < a->k; c += 32) most = most_of(group_at(in, a->k, c, part), most);
+        const float scale = scale_of(most);
+        for (size_t c = 0; c < a->ld; c += 32) {
+            const size_t g = t * (a->ld / 32) + c / 32;
+            a->d[g] = scale;
+            a->sum[g] = quantize_group(group_at(in, a->k, c, part), scale, a->q + t * a->ld + c);
         }
     }
 }
@@ -128,6 +157,7 @@ void hr_row_int8_avx2(const hr_mat *m, size_t row, hr_int_row *out) {
     const uint8_t *p = hr_mat_row(m, row);
     const uint16_t *s = hr_dtypes[m->dtype].group ? hr_mat_scales(m, row) : NULL;
     const size_t blocks = m->cols / hr_dtypes[m->dtype].block_elems, bytes = hr_dtypes[m->dtype].block_bytes;
+    const size_t group = hr_dtypes[m->dtype].group;
     for (size_t b = 0; b < blocks; b++, p += bytes) {
         int8_t *q = out->q + 32 * b;
         switch (m->dtype) {
@@ -138,19 +168,22 @@ void hr_row_int8_avx2(const hr_mat *m, size_t row, hr_int_row *out) {
             memcpy(q, p + 2, 32);
             break;
         case HR_I8G32:
+        case HR_I8ROW:
             memcpy(q, p, 32);
             break;
         case HR_Q4_0:
             nibbles(p + 2, 8, q);
             break;
         case HR_I4G32:
+        case HR_I4G128:
             nibbles(p, 8, q);
             break;
         default:
             nibbles(p + 4, 0, q);
             out->min[b] = f16_at(p + 2);
         }
-        out->scale[2 * b] = out->scale[2 * b + 1] = f16_at(s ? (const void *)(s + b) : p);
+        out->scale[2 * b] = out->scale[2 * b + 1] =
+            f16_at(s ? (const void *)(s + (group == HR_GROUP_ROW ? 0 : 32 * b / group)) : p);
     }
 }
 
