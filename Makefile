@@ -45,6 +45,7 @@ ifneq ($(ARCH),x86_64)
 KERNELS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(KERNELS_SRC))
 HARNESS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(HARNESS_SRC))
 endif
+BENCH_SRC := $(wildcard bench/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ALL_C    := $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(TEST_SRC) $(FUZZ_SRC)
@@ -56,7 +57,7 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
 .DEFAULT_GOAL := all
 .PHONY: all demo test unit asan ubsan tsan fuzz-smoke format format-check tidy includes headers check-all install clean help \
-        quality deps deps-test deps-check FORCE
+        quality deps deps-test deps-check bench bench-smoke bench-compare FORCE
 .DELETE_ON_ERROR:
 # Objects of the tests stay: make would remove them as intermediate files, after the last line of the tests.
 .SECONDARY:
@@ -102,12 +103,23 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	$(call say,CC,$<)
 	$(quiet)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
+# The micro-benchmarks: C families, and one C++ file that gives them to Google Benchmark. No part of `make`.
+$(BUILD)/obj/bench/shim.o: bench/shim.cc $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(quiet)$(CXX) $(CPPFLAGS) -std=c++17 $(OPT) -g $(WARN) -c -o $@ $<
+$(BUILD)/obj/bench/bench_main.o: $(BUILD)/hr_commit.h
+$(BUILD)/obj/bench/bench_main.o: CPPFLAGS += -I$(BUILD)
+$(BUILD)/bench: $(call obj,$(BENCH_SRC)) $(BUILD)/obj/bench/shim.o $(BUILD)/libengine.a $(BUILD)/libkernels.a
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lbenchmark -lstdc++ $(LDLIBS)
+
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIBS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
--include $(patsubst %.o,%.d,$(call obj,$(ALL_C)))
+-include $(patsubst %.o,%.d,$(call obj,$(ALL_C) $(BENCH_SRC)) $(BUILD)/obj/bench/shim.o)
 
 deps:
 	@.ci/deps.sh build
@@ -130,6 +142,23 @@ ubsan: deps-test ## the tests under UndefinedBehaviorSanitizer alone
 tsan: deps-test ## the tests under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(JOBS) unit BUILD=build-tsan SAN=thread OPT=-O1
 
+# All benchmarks, or those that BENCH_FILTER names; BENCH_FLAGS are more flags of Google Benchmark. Ceilings are measured
+# just before.
+BENCH_FILTER ?= .
+BENCH_FLAGS  ?=
+.PHONY: bench-build
+bench-build: deps
+	@.ci/deps.sh build bench
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(BUILD)/bench
+bench: bench-build ## time every kernel over layers of real models (long; BENCH_FILTER=REGEX); writes build/bench.json
+	@$(BUILD)/headroom roof --quick --json --db none --out $(BUILD)/roof.json
+	@env -u OPENBLAS_CORETYPE $(BUILD)/bench --benchmark_filter='$(BENCH_FILTER)' --benchmark_min_time=0.05 \
+	  --benchmark_out=$(BUILD)/bench.json --benchmark_out_format=json $(BENCH_FLAGS)
+bench-smoke: ## every kernel once on small shapes, checked against its reference
+	@.ci/deps.sh build bench
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/bench
+	@bench/smoke.sh $(BUILD)
+
 quality: deps-test ## perplexity of each quantization on real weights, held to bounds (minutes)
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
 	@tests/quality.sh $(BUILD)
@@ -145,7 +174,7 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
 
-SOURCES_ALL := $(sort $(shell git ls-files -co --exclude-standard '*.c' '*.h' 2>/dev/null))
+SOURCES_ALL := $(sort $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cc' 2>/dev/null))
 format: ## rewrite the sources in the project's format
 	@.ci/deps.sh lint
 	@clang-format -i $(SOURCES_ALL)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the Debian packages that the named jobs need and this machine lacks: deps.sh build|test|demo|fuzz|lint ...
+# Install the Debian packages that the named jobs need and this machine lacks: deps.sh build|test|demo|fuzz|lint|bench ...
 # Says what and why before it does. Without the right to install it names the packages and stops.
 set -eu
 need=""
@@ -29,6 +29,11 @@ for job in "$@"; do
     why="to fuzz"
     want clang command -v clang
     want libclang-rt-14-dev sh -c 'ls "$(clang -print-resource-dir)"/lib/linux/libclang_rt.fuzzer-*.a' ;;
+  bench)
+    why="to benchmark kernels"
+    want g++ command -v g++
+    want libbenchmark-dev test -e /usr/include/benchmark/benchmark.h
+    want libjansson-dev test -e /usr/include/jansson.h ;;
   lint)
     why="to check format and code"
     want clang-format command -v clang-format

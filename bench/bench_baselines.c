@@ -1,0 +1,4 @@
+#include "bench/bench.h"
+void hr_bench_register_baselines(bool smoke) {
+    (void)smoke;
+}
