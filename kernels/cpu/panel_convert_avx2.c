@@ -14,19 +14,29 @@ INLINE __m256 load_f16(const void *p) {
     return _mm256_cvtph_ps(_mm_load_si128((const __m128i *)p));
 }
 
+/* The piece after this one, `bytes` on, comes to the cache while products are made of this one. */
+INLINE void fetch_next(const void *p, size_t bytes) {
+    _mm_prefetch((const char *)p + bytes, _MM_HINT_T0);
+}
+
 static void piece_f16(const uint16_t *p, size_t n, float *out) {
-    for (size_t i = 0; i < 16 * n; i += 8) _mm256_store_ps(out + i, load_f16(p + i));
+    for (size_t i = 0; i < 16 * n; i += 8) {
+        if (i % 32 == 0) fetch_next(p + i, 32 * n);
+        _mm256_store_ps(out + i, load_f16(p + i));
+    }
 }
 
 /* Pairs of columns lie together. */
 static void piece_bf16(const uint16_t *p, size_t n, float *out) {
     const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
-    for (size_t c = 0; c < n; c += 2)
+    for (size_t c = 0; c < n; c += 2) {
+        fetch_next(p + 16 * c, 32 * n);
         for (size_t r = 0; r < 16; r += 8) {
             const __m256i v = load(p + 16 * c + 2 * r);
             _mm256_store_ps(out + 16 * c + r, _mm256_castsi256_ps(_mm256_slli_epi32(v, 16)));
             _mm256_store_ps(out + 16 * (c + 1) + r, _mm256_castsi256_ps(_mm256_and_si256(v, high)));
         }
+    }
 }
 
 /* Four columns of eight rows: (q - offset) * d + min, product, then sum, as the reference does it. */
@@ -62,6 +72,7 @@ static void piece_int(const hr_mat *w, size_t panel, size_t c0, size_t n, float 
             const size_t line = group == HR_GROUP_ROW ? 0 : c / group;
             const uint16_t *s = hr_panel_scale(w, panel) + 16 * line * (has_min ? 2 : 1) + r;
             float *to = out + 16 * (c - c0) + r;
+            fetch_next(data + (bytes ? 16 * c + 8 * r : 8 * c), n * (bytes ? 16 : 8));
             if (bytes)
                 eight_columns(data + 16 * c + 4 * r, false, 128, false, s, to);
             else if (has_min)
@@ -76,7 +87,8 @@ void hr_panel_piece_q6_k_avx2(const hr_mat *w, size_t panel, size_t c0, size_t n
     const uint16_t *d = hr_panel_scale(w, panel) + c0 / 256 * 16;
     const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(0x30);
     for (size_t b = 0; b < n; b += 256, block += Q6_K_BLOCK, d += 16)
-        for (size_t c = 0; c < 256; c += 16)
+        for (size_t c = 0; c < 256; c += 16) {
+            for (size_t i = 0; i < 4; i++) fetch_next(block + 13 * c + 64 * i, n / 256 * Q6_K_BLOCK);
             for (size_t r = 0; r < 16; r += 8) {
                 const __m256i two = load(block + Q6_K_HIGH + 4 * c + 4 * r);
                 const __m256i a = load(block + 8 * c + 4 * r), e = load(block + 8 * c + 64 + 4 * r);
@@ -92,6 +104,7 @@ void hr_panel_piece_q6_k_avx2(const hr_mat *w, size_t panel, size_t c0, size_t n
                 _mm256_store_ps(scales + b + c + r,
                                 _mm256_mul_ps(load_f16(d + r), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s))));
             }
+        }
 }
 
 static void piece_q6_k(const hr_mat *w, size_t panel, size_t c0, size_t n, float *out) {

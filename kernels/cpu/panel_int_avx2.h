@@ -14,7 +14,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-enum { TILE = 6, PIECE = 1024, BLOCK = 96 };
+/* WORD_TILE: words need registers for a mask and for products. */
+enum { TILE = 6, WORD_TILE = 5, PIECE = 1024, BLOCK = 96 };
 
 /* How weights lie in their lines: bytes of 4 columns, bytes with float scales (Q6_K unpacked), nibbles of 8 columns,
  * nibbles with a minimum. */
@@ -42,6 +43,9 @@ INLINE __m256i broadcast(const void *p) {
     return _mm256_set1_epi32(v);
 }
 
+/* Keeps the sums of a tile in registers and in order: the compiler would gather products first and spill them. */
+#define HOLD(sum) __asm__("" : "+x"(sum))
+
 /* Four columns of 16 rows into acc: v0, v1 are their bytes, x the tokens' places. */
 INLINE void step(bool words, int width, __m256i v0, __m256i v1, const uint8_t *x, size_t ldx, __m256i acc[TILE][2]) {
     if (!words) {
@@ -49,7 +53,9 @@ INLINE void step(bool words, int width, __m256i v0, __m256i v1, const uint8_t *x
         for (int t = 0; t < width; t++) {
             const __m256i v = broadcast(x + (size_t)t * ldx);
             acc[t][0] = dot_bytes(acc[t][0], v0, v);
+            HOLD(acc[t][0]);
             acc[t][1] = dot_bytes(acc[t][1], v1, v);
+            HOLD(acc[t][1]);
         }
         return;
     }
@@ -62,29 +68,33 @@ INLINE void step(bool words, int width, __m256i v0, __m256i v1, const uint8_t *x
         for (int t = 0; t < width; t++) {
             const __m256i v = broadcast(x + (size_t)t * ldx + 4 * odd);
             acc[t][0] = _mm256_add_epi32(acc[t][0], _mm256_madd_epi16(w0, v));
+            HOLD(acc[t][0]);
             acc[t][1] = _mm256_add_epi32(acc[t][1], _mm256_madd_epi16(w1, v));
+            HOLD(acc[t][1]);
         }
     }
 }
 
 /* Adds a piece into f [width][16]. With few tokens two sets of sums hide the latency, and the floats stay in registers.
  * ahead: bytes from each line to the one to prefetch. */
-INLINE void tile(kind k, int width, const piece *p, const tokens *a, size_t t0, size_t ahead, float *f) {
+INLINE void tile(kind k, int width, const piece *p, const tokens *a, size_t t0, size_t ahead, float *restrict f) {
     const bool nibbles = k >= NIBBLES, words = !HAS_DOT && !nibbles, narrow = !HAS_DOT && nibbles, few = width <= 3;
     const size_t lines = nibbles ? 1 : 2, scale_lines = k == NIBBLES_MIN ? 2 : 1; /* of 8 columns; of a group */
     const uint8_t *w = p->lines, *x = a->x + t0 * a->ldx + p->c0 * a->bytes;
     const __m256i low = _mm256_set1_epi8(15);
-    size_t at = t0 * a->spans + p->c0 / p->span;
+    const size_t spans = a->spans, first = t0 * spans + p->c0 / p->span;
+    const int32_t *restrict start = a->start + first;
+    const float *restrict scale = a->d + first, *restrict dsum = a->dsum + first;
     __m256 sum[TILE][2];
 #pragma GCC unroll 6
     for (int t = 0; few && t < width; t++)
         sum[t][0] = _mm256_loadu_ps(f + 16 * t), sum[t][1] = _mm256_loadu_ps(f + 16 * t + 8);
-    for (size_t c = 0; c < p->cols; c += p->span, at++) {
+    for (size_t c = 0; c < p->cols; c += p->span, start++, scale++, dsum++) {
         const size_t here = p->cols - c < p->span ? p->cols - c : p->span;
         __m256i acc[2][TILE][2];
 #pragma GCC unroll 6
         for (int t = 0; t < width; t++) {
-            acc[0][t][0] = narrow ? _mm256_setzero_si256() : broadcast(a->start + at + (size_t)t * a->spans);
+            acc[0][t][0] = narrow ? _mm256_setzero_si256() : broadcast(start + (size_t)t * spans);
             acc[0][t][1] = acc[0][t][0];
             acc[1][t][0] = acc[1][t][1] = _mm256_setzero_si256();
         }
@@ -112,19 +122,18 @@ INLINE void tile(kind k, int width, const piece *p, const tokens *a, size_t t0, 
                                  : _mm256_cvtph_ps(_mm_load_si128((const __m128i *)(const void *)(s + 8 * h)));
 #pragma GCC unroll 6
         for (int t = 0; t < width; t++) {
-            const size_t token = at + (size_t)t * a->spans;
-            const __m256 dx = _mm256_set1_ps(a->d[token]);
+            const size_t token = (size_t)t * spans;
+            const __m256 dx = _mm256_set1_ps(scale[token]);
 #pragma GCC unroll 2
             for (int h = 0; h < 2; h++) {
                 __m256i v = acc[0][t][h];
                 if (few) v = narrow ? _mm256_add_epi16(v, acc[1][t][h]) : _mm256_add_epi32(v, acc[1][t][h]);
-                if (narrow)
-                    v = _mm256_add_epi32(_mm256_madd_epi16(v, _mm256_set1_epi16(1)), broadcast(a->start + token));
+                if (narrow) v = _mm256_add_epi32(_mm256_madd_epi16(v, _mm256_set1_epi16(1)), broadcast(start + token));
                 __m256 part = few ? sum[t][h] : _mm256_loadu_ps(f + 16 * t + 8 * h);
                 part = _mm256_fmadd_ps(_mm256_cvtepi32_ps(v), _mm256_mul_ps(d[h], dx), part);
                 if (k == NIBBLES_MIN) {
                     const __m128i m = _mm_load_si128((const __m128i *)(const void *)(s + 16 + 8 * h));
-                    part = _mm256_fmadd_ps(_mm256_cvtph_ps(m), _mm256_set1_ps(a->dsum[token]), part);
+                    part = _mm256_fmadd_ps(_mm256_cvtph_ps(m), _mm256_set1_ps(dsum[token]), part);
                 }
                 if (few)
                     sum[t][h] = part;
@@ -199,15 +208,32 @@ typedef struct plan {
     kind k;
     int offset;
     size_t span, shift;
+    size_t tile; /* tokens that the registers hold */
 } plan;
+
+/* Nibbles of n columns as bytes; fetches the lines of the next piece, which come while the tokens pass by. */
+static void to_bytes(const uint8_t *w, size_t n, uint8_t *out) {
+    const __m256i low = _mm256_set1_epi8(15);
+    for (size_t i = 0; i < 8 * n; i += 64) {
+        _mm_prefetch((const char *)w + i + 8 * PIECE, _MM_HINT_T0);
+        for (size_t h = 0; h < 64; h += 32) {
+            const __m256i v = _mm256_load_si256((const __m256i *)(const void *)(w + i + h));
+            uint8_t *to = out + 2 * i + h;
+            _mm256_store_si256((__m256i *)(void *)to, _mm256_and_si256(v, low));
+            _mm256_store_si256((__m256i *)(void *)(to + 64), _mm256_and_si256(_mm256_srli_epi16(v, 4), low));
+        }
+    }
+}
 
 static plan plan_of(const hr_matmul *m) {
     const hr_dtype t = m->w->dtype;
     const size_t group = hr_dtypes[t].group, by_row = group == HR_GROUP_ROW;
-    plan p = {.k = NIBBLES, .offset = 8, .span = 32, .shift = group == 128 ? 7 : by_row ? 63 : 5};
-    if (t == HR_Q6_K) return (plan){BYTES_16, 32, 16, 4};
+    plan p = {.k = NIBBLES, .offset = 8, .span = 32, .shift = group == 128 ? 7 : by_row ? 63 : 5, .tile = TILE};
+    if (t == HR_Q6_K) p = (plan){BYTES_16, 32, 16, 4, TILE};
     if (t == HR_Q4_1) p.k = NIBBLES_MIN, p.offset = 0;
     if (t == HR_I8G32 || t == HR_I8ROW || t == HR_Q8_0) p.k = BYTES, p.offset = 128;
+    if (!HAS_DOT && p.k < NIBBLES) p.tile = WORD_TILE;
+    if (t == HR_Q6_K) return p;
     const bool narrow = !HAS_DOT && p.k != BYTES; /* 16-bit sums hold 32 columns */
     if (m->x->type == HR_ACT_INT8_ROW && !narrow) p.span = by_row ? PIECE : group ? group : 32;
     return p;
@@ -218,6 +244,7 @@ static void panel_sums(const hr_matmul *m, const plan *p, size_t panel, const to
                        uint8_t *lines, float *scales) {
     const hr_mat *w = m->w;
     const size_t nibble = p->k >= NIBBLES;
+    const bool unpack = HAS_DOT && p->k == NIBBLES && n > 2 * TILE; /* once for all tiles */
     memset(sums, 0, n * 16 * sizeof *sums);
     for (size_t c = 0; c < w->cols; c += PIECE) {
         piece one = {.c0 = c, .span = p->span, .shift = p->shift, .half = hr_panel_scale(w, panel)};
@@ -227,10 +254,11 @@ static void panel_sums(const hr_matmul *m, const plan *p, size_t panel, const to
             hr_panel_piece_q6_k_avx2(w, panel, c, one.cols, lines, scales);
             one.lines = lines, one.scale = scales;
         }
-        size_t ahead = p->k == BYTES_16 ? 0 : nibble ? 8 * PIECE : 16 * PIECE;
+        if (unpack) to_bytes(one.lines, one.cols, lines), one.lines = lines;
+        size_t ahead = one.lines == lines ? 0 : nibble ? 8 * PIECE : 16 * PIECE;
         for (size_t t = 0; t < n; ahead = 0) {
-            const size_t width = hr_tile_width(n - t, TILE);
-            tiles[p->k][width - 1](&one, a, t, ahead, sums + 16 * t);
+            const size_t width = hr_tile_width(n - t, p->tile);
+            tiles[unpack ? BYTES : p->k][width - 1](&one, a, t, ahead, sums + 16 * t);
             t += width;
         }
     }
@@ -257,4 +285,5 @@ static void panel_products(const hr_matmul *m, size_t row0, size_t row1, void *s
 }
 
 #undef INLINE
+#undef HOLD
 #endif
