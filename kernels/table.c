@@ -20,7 +20,7 @@ static const hr_kernel *const lists[] = {
     hr_kernels_matmul_avx2,        hr_kernels_attn_avx2,        hr_kernels_vec_avx2,
     hr_kernels_matmul_avx512,      hr_kernels_attn_avx512,      hr_kernels_vec_avx512,
     hr_kernels_panel_avx2,         hr_kernels_panel_avxvnni,    hr_kernels_panel_vnni256_avx512,
-    hr_kernels_panel_float_avx512, hr_kernels_panel_int_avx512,
+    hr_kernels_panel_float_avx512, hr_kernels_panel_int_avx512, hr_kernels_attn_bf16_avx512,
 #endif
 };
 enum { LISTS = sizeof lists / sizeof lists[0] };

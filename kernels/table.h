@@ -182,6 +182,7 @@ extern const hr_kernel hr_kernels_matmul_generic[], hr_kernels_matmul_avx2[], hr
 extern const hr_kernel hr_kernels_panel_avx2[], hr_kernels_panel_avxvnni[], hr_kernels_panel_vnni256_avx512[];
 extern const hr_kernel hr_kernels_panel_float_avx512[], hr_kernels_panel_int_avx512[];
 extern const hr_kernel hr_kernels_attn_generic[], hr_kernels_attn_avx2[], hr_kernels_attn_avx512[];
+extern const hr_kernel hr_kernels_attn_bf16_avx512[];
 extern const hr_kernel hr_kernels_vec_generic[], hr_kernels_vec_avx2[], hr_kernels_vec_avx512[];
 
 /* What the chooser is asked. For ATTN and KV_APPEND dtype is K's and dtype2 V's. */

@@ -29,7 +29,8 @@ static inline const hr_kernel *fix_kernel(hr_family family, size_t i) {
     const hr_kernel *const lists[] = {
         hr_kernels_attn_generic, hr_kernels_vec_generic,
 #ifdef __x86_64__
-        hr_kernels_attn_avx2,    hr_kernels_vec_avx2,    hr_kernels_attn_avx512, hr_kernels_vec_avx512,
+        hr_kernels_attn_avx2,    hr_kernels_vec_avx2,         hr_kernels_attn_avx512,
+        hr_kernels_vec_avx512,   hr_kernels_attn_bf16_avx512,
 #endif
     };
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
@@ -37,6 +38,11 @@ static inline const hr_kernel *fix_kernel(hr_family family, size_t i) {
             if (k->family == family && k->isa <= hr_isa_best() && !(k->needs & ~hr_cpu_features()) && i-- == 0)
                 return k;
     return NULL;
+}
+/* Whether a row of attention takes K and V of these types, n_q queries at a time. */
+static inline bool fix_takes(const hr_kernel *k, hr_dtype k_type, hr_dtype v_type, uint32_t n_q) {
+    const uint32_t types = 1u << k_type | 1u << v_type;
+    return (k->dtypes & types) == types && n_q >= k->n_min && (!k->n_max || n_q <= k->n_max);
 }
 /* The row of a family of one ISA (for attention with or without flash). */
 static inline const hr_kernel *fix_kernel_of(hr_family family, hr_isa isa, bool flash) {

@@ -302,7 +302,7 @@ enum { SEQS = 3, LAYERS = 2, HEADS = 3, GROUP = 2, DIM = 64, POSITIONS = 640, ST
 /* 640 positions: more than a super-block (4 tiles of 32) and than the largest page (256). */
 
 /* Runs the same random appends and cuts, attends after each, and hashes all bits of all outputs. */
-static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, hr_isa isa, bool flash, hr_dtype k_type,
+static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, const hr_kernel *attn, hr_dtype k_type,
                            hr_dtype v_type, size_t shares, uint64_t scatter) {
     hr_kv_cache *cache = fix_cache((hr_kv_cache_config){.layout = layout,
                                                         .n_layers = LAYERS,
@@ -314,7 +314,8 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, hr_isa isa, 
                                                         .max_seqs = SEQS,
                                                         .capacity = POSITIONS,
                                                         .scatter = scatter});
-    const hr_kernel *append = fix_kernel_of(HR_FAM_KV_APPEND, isa, false);
+    const hr_kernel *append = fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false);
+    const hr_kernel *merge = fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false);
     const size_t ldk = HEADS * DIM, ldq = HEADS * GROUP * DIM;
     float *k = fix_floats(POSITIONS * ldk, 5), *v = fix_floats(POSITIONS * ldk, 6), *q = fix_floats(100 * ldq, 7),
           *out = fix_floats(100 * ldq, 8);
@@ -360,7 +361,8 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, hr_isa isa, 
                      .ldq = ldq,
                      .ldo = ldq,
                      .scale = .125f};
-        fix_attend(&a, fix_kernel_of(HR_FAM_ATTN, isa, flash), fix_kernel_of(HR_FAM_ATTN_MERGE, isa, false), shares);
+        if (!fix_takes(attn, k_type, v_type, n)) continue;
+        fix_attend(&a, attn, merge, shares);
         for (size_t i = 0; i < n * ldq; i++) {
             uint32_t bits;
             memcpy(&bits, out + i, sizeof bits);
@@ -375,23 +377,21 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, hr_isa isa, 
 
 static void every_layout_gives_the_same_bits(void **state) {
     (void)state;
-    static const hr_dtype types[][2] = {{HR_BF16, HR_BF16}, {HR_F32, HR_Q4_0}, {HR_Q8_0, HR_F16}};
+    static const hr_dtype types[][2] = {{HR_BF16, HR_BF16}, {HR_F32, HR_Q4_0}, {HR_Q8_0, HR_F16}, {HR_Q4_0, HR_Q8_0}};
     static const uint32_t pages[] = {1, 2, 16, 32, 256};
-    for (int isa = 0; isa <= (int)hr_isa_best(); isa++) {
-        for (int t = 0; t < 3; t++) {
-            for (int flash = 0; flash < 2; flash++) {
-                if (isa == HR_ISA_GENERIC && t != 0) continue; /* the body is the same; keep the test short */
-                const uint64_t want = outputs_of(HR_KV_HEAD, 0, (hr_isa)isa, flash, types[t][0], types[t][1], 1, 0);
-                for (int layout = HR_KV_TOKEN; layout < HR_KV_PAGED; layout++)
-                    if (outputs_of((hr_kv_layout)layout, 0, (hr_isa)isa, flash, types[t][0], types[t][1],
-                                   1 + (size_t)layout % 3, 0) != want)
-                        fail_msg("%s, %s: bits differ from head", hr_kv_layout_name((hr_kv_layout)layout),
-                                 hr_isa_name((hr_isa)isa));
-                for (int p = 0; p < 5; p++)
-                    if (outputs_of(HR_KV_PAGED, pages[p], (hr_isa)isa, flash, types[t][0], types[t][1], 2,
-                                   (uint64_t)p) != want)
-                        fail_msg("pages of %u, %s: bits differ from head", pages[p], hr_isa_name((hr_isa)isa));
-            }
+    const hr_kernel *attn;
+    for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
+        for (int t = 0; t < 4; t++) {
+            const hr_dtype k = types[t][0], v = types[t][1];
+            if (attn->isa == HR_ISA_GENERIC && t != 0) continue; /* the body is the same; keep the test short */
+            if (!fix_takes(attn, k, v, attn->n_min)) continue;
+            const uint64_t want = outputs_of(HR_KV_HEAD, 0, attn, k, v, 1, 0);
+            for (int layout = HR_KV_TOKEN; layout < HR_KV_PAGED; layout++)
+                if (outputs_of((hr_kv_layout)layout, 0, attn, k, v, 1 + (size_t)layout % 3, 0) != want)
+                    fail_msg("%s, %s: bits differ from head", hr_kv_layout_name((hr_kv_layout)layout), attn->name);
+            for (int p = 0; p < 5; p++)
+                if (outputs_of(HR_KV_PAGED, pages[p], attn, k, v, 2, (uint64_t)p) != want)
+                    fail_msg("pages of %u, %s: bits differ from head", pages[p], attn->name);
         }
     }
 }

@@ -14,8 +14,9 @@ size_t hr_attn_units(const hr_attn *a) {
 size_t hr_attn_scratch(uint32_t head_dim, uint32_t group, uint32_t context, bool flash) {
     const size_t rows = hr_attn_lanes(hr_attn_tile_queries(group) * group);
     const size_t scores = flash ? HR_ATTN_CHUNK : ((size_t)context + HR_ATTN_CHUNK - 1) / HR_ATTN_CHUNK * HR_ATTN_CHUNK;
-    const size_t dim = hr_attn_lanes(head_dim);
-    return sizeof(float) * (rows * (2 * dim + scores + 3) + HR_ATTN_CONVERT_ROWS * dim);
+    const size_t dim = ((size_t)head_dim + 31) / 32 * 32;
+    return sizeof(float) * (rows * (2 * dim + scores + 3) + HR_ATTN_CONVERT_ROWS * dim) +
+           HR_ATTN_CHUNK * 64; /* 32 elements of V of a chunk in bf16 */
 }
 
 size_t hr_attn_partial_floats(uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t context) {

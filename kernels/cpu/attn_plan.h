@@ -62,4 +62,12 @@ static inline hr_attn_unit hr_attn_unit_at(const hr_attn *a, size_t u) {
     return r;
 }
 
+/* Rows of the tile (query x head) that see position p: queries lo..hi - 1 of the tile, `group` rows each. */
+static inline void hr_attn_seen_by(const hr_attn *a, const hr_attn_unit *u, uint32_t p, int *from, int *to) {
+    const int64_t at = (int64_t)a->pos0 + u->q0;
+    int64_t lo = (int64_t)p - at, hi = a->window ? (int64_t)p + a->window - at : u->n_q;
+    lo = lo < 0 ? 0 : lo, hi = hi > u->n_q ? u->n_q : hi;
+    *from = (int)(lo * u->group), *to = (int)(hi * u->group);
+}
+
 #endif

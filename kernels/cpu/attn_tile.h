@@ -140,14 +140,6 @@ HR_INLINE bool attn_is_finite(const float *v, size_t dim) {
     return v_sum(s) + rest == 0;
 }
 
-/* Lanes of the tile that see position p: queries lo..hi - 1 of the tile, `group` lanes each. */
-static inline void attn_seen_by(const hr_attn *a, const hr_attn_unit *u, uint32_t p, int *from, int *to) {
-    const int64_t at = (int64_t)a->pos0 + u->q0;
-    int64_t lo = (int64_t)p - at, hi = a->window ? (int64_t)p + a->window - at : u->n_q;
-    lo = lo < 0 ? 0 : lo, hi = hi > u->n_q ? u->n_q : hi;
-    *from = (int)(lo * u->group), *to = (int)(hi * u->group);
-}
-
 /* Output of m positions from p on. A weight that masking made 0 still meets its value in a product, so a position that
  * some lanes do not see and that holds a value without end or no number goes by selection. */
 static void attn_weigh(const hr_attn *a, const hr_attn_unit *u, const float *const *v, uint32_t p, uint32_t m,
@@ -155,7 +147,7 @@ static void attn_weigh(const hr_attn *a, const hr_attn_unit *u, const float *con
     uint32_t done = 0;
     for (uint32_t i = 0; i < m; i++) {
         int from, to;
-        attn_seen_by(a, u, p + i, &from, &to);
+        hr_attn_seen_by(a, u, p + i, &from, &to);
         if ((from == 0 && to == (int)(u->n_q * u->group)) || attn_is_finite(v[i], a->head_dim)) continue;
         if (i > done) attn_pv(v + done, i - done, a->head_dim, weights + done * lanes, lanes, o);
         attn_pv_masked(v[i], a->head_dim, weights + i * lanes, lanes, from, to, o);
@@ -247,7 +239,7 @@ static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scrat
         }
         for (uint32_t p = c; p < c_end; p++) {
             int from, to;
-            attn_seen_by(a, u, p, &from, &to);
+            hr_attn_seen_by(a, u, p, &from, &to);
             if (from == 0 && to == (int)rows) continue;
             for (size_t x = 0; x < lanes; x += V_N) {
                 float *at = score + (p - c) * lanes + x;
