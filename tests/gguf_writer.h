@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct gw_buf {
     uint8_t *p;
@@ -26,6 +27,7 @@ typedef struct gw {
     uint32_t align;   /* of the data section; 0: 32 */
     const char *drop[4];
     uint64_t offset_shift; /* added to the offset of the next tensor */
+    uint64_t hole; /* bytes of zeros after the data: of a big last tensor, which gw_tensor was given 0 bytes of */
 } gw;
 
 enum { GW_U8, GW_I8, GW_U16, GW_I16, GW_U32, GW_I32, GW_F32, GW_BOOL, GW_STR, GW_ARR, GW_U64, GW_I64, GW_F64 };
@@ -144,10 +146,10 @@ static inline uint8_t *gw_finish(gw *w, size_t *size) {
 
 /* Writes the finished file to `path`. */
 static inline void gw_write(gw *w, const char *path) {
-    size_t n;
+    size_t n, hole = w->hole;
     uint8_t *p = gw_finish(w, &n);
     FILE *f = fopen(path, "wb");
-    if (!f || fwrite(p, 1, n, f) != n || fclose(f)) abort();
+    if (!f || fwrite(p, 1, n, f) != n || fflush(f) || ftruncate(fileno(f), (off_t)(n + hole)) || fclose(f)) abort();
     free(p);
 }
 
