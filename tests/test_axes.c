@@ -244,6 +244,30 @@ static void orders_and_quants(void **state) {
     hr_sweep_plan_destroy(&plan);
 }
 
+/* What a cell says before it runs is what the engine then does. */
+static void act_auto_is_that_of_the_engine(void **state) {
+    (void)state;
+    static const char spec[] = "synth:tiny:layers=1:vocab=64";
+    for (int q = 0; q < HR_QUANT_COUNT; q++)
+        for (int isa = 0; isa <= (int)hr_isa_best(); isa++) {
+            hr_model *model;
+            hr_engine *engine;
+            hr_engine_config c = hr_engine_config_default();
+            hr_isa resolved;
+            if (hr_isa_resolve((hr_isa)isa, &resolved) != HR_OK) continue;
+            c.isa = resolved, c.threads = 1, c.ctx = 16, c.pin = false;
+            assert_int_equal(hr_model_load(spec, &(hr_load_options){.quant = (hr_quant)q, .threads = 1}, &model),
+                             HR_OK);
+            assert_int_equal(hr_engine_create(model, &c, &engine), HR_OK);
+            const hr_act want = hr_cell_resolve_act((hr_quant)q, hr_model_get_info(model)->type, resolved);
+            const hr_act got = hr_engine_get_facts(engine).act;
+            if (got != want)
+                fail_msg("%s on %s: cell %s, engine %s", hr_quant_name((hr_quant)q), hr_isa_name(resolved),
+                         hr_act_name(want), hr_act_name(got));
+            hr_engine_destroy(engine), hr_model_destroy(model);
+        }
+}
+
 /* The same cells in another order, groups whole; the same seed gives the same order, another seed another one. */
 static void shuffled_order(void **state) {
     (void)state;
@@ -281,6 +305,7 @@ int main(void) {
         cmocka_unit_test(configuration_survives_the_line),
         cmocka_unit_test(act_auto),
         cmocka_unit_test(orders_and_quants),
+        cmocka_unit_test(act_auto_is_that_of_the_engine),
         cmocka_unit_test(shuffled_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
