@@ -45,7 +45,7 @@ ifneq ($(ARCH),x86_64)
 KERNELS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(KERNELS_SRC))
 HARNESS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(HARNESS_SRC))
 endif
-BENCH_SRC := $(wildcard bench/*.c)
+BENCH_SRC := $(filter-out bench/compare.c bench/pairs.c,$(wildcard bench/*.c))
 TEST_SRC := $(wildcard tests/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ALL_C    := $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(TEST_SRC) $(FUZZ_SRC)
@@ -113,13 +113,17 @@ $(BUILD)/obj/bench/bench_main.o: CPPFLAGS += -I$(BUILD)
 $(BUILD)/bench: $(call obj,$(BENCH_SRC)) $(BUILD)/obj/bench/shim.o $(BUILD)/libengine.a $(BUILD)/libkernels.a
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lbenchmark -lstdc++ $(LDLIBS)
+$(BUILD)/bench-compare: $(call obj,bench/compare.c bench/pairs.c)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ljansson -lm
+$(BUILD)/tests/test_bench_pairs: $(call obj,bench/pairs.c)
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIBS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
--include $(patsubst %.o,%.d,$(call obj,$(ALL_C) $(BENCH_SRC)) $(BUILD)/obj/bench/shim.o)
+-include $(patsubst %.o,%.d,$(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c bench/pairs.c) $(BUILD)/obj/bench/shim.o)
 
 deps:
 	@.ci/deps.sh build
@@ -149,7 +153,7 @@ BENCH_FLAGS  ?=
 .PHONY: bench-build
 bench-build: deps
 	@.ci/deps.sh build bench
-	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(BUILD)/bench
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(BUILD)/bench $(BUILD)/bench-compare
 bench: bench-build ## time every kernel over layers of real models (long; BENCH_FILTER=REGEX); writes build/bench.json
 	@$(BUILD)/headroom roof --quick --json --db none --out $(BUILD)/roof.json
 	@env -u OPENBLAS_CORETYPE $(BUILD)/bench --benchmark_filter='$(BENCH_FILTER)' --benchmark_min_time=0.05 \
@@ -158,6 +162,8 @@ bench-smoke: ## every kernel once on small shapes, checked against its reference
 	@.ci/deps.sh build bench
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/bench
 	@bench/smoke.sh $(BUILD)
+bench-compare: bench-build ## BASE=<commit>: same, faster or slower, kernel by kernel (BENCH_FILTER=REGEX, PAIRS=13)
+	@bench/compare.sh '$(BASE)' $(BUILD) '$(BENCH_FILTER)' $(or $(PAIRS),13) $(BENCH_FLAGS)
 
 quality: deps-test ## perplexity of each quantization on real weights, held to bounds (minutes)
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom

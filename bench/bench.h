@@ -9,8 +9,9 @@
 #include "kernels/table.h"
 
 /* One function a file registers its benchmarks with. smoke: each row once, on small shapes. */
-#define HR_BENCH_FILES(X) X(matmul) X(acts) X(attention) X(vec) X(kv) X(dequant) X(sample) X(text) X(pool) X(baselines)
-#define X(name)           void hr_bench_register_##name(bool smoke);
+#define HR_BENCH_FILES(X) \
+    X(matmul) X(acts) X(attention) X(vec) X(kv) X(dequant) X(sample) X(text) X(pool) X(baselines) X(onednn)
+#define X(name) void hr_bench_register_##name(bool smoke);
 HR_BENCH_FILES(X)
 #undef X
 

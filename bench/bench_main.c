@@ -75,13 +75,6 @@ uint64_t hr_bench_time(const hr_bench_family *f, void *run, uint64_t iterations)
 
 /* ---- start ---- */
 
-/* A core type that is forced on OpenBLAS makes its rows a comparison with the wrong code. */
-static void say_coretype(void) {
-    const char *type = getenv("OPENBLAS_CORETYPE");
-    hr_bench_context("openblas_coretype", type ? type : "unset");
-    if (type) fprintf(stderr, "bench: OPENBLAS_CORETYPE=%s is set: OpenBLAS is not at its best; unset it\n", type);
-}
-
 int main(int argc, char **argv) {
     bool smoke = false, timed = false;
     int n = 1;
@@ -103,7 +96,6 @@ int main(int argc, char **argv) {
     if (smoke && !timed) args[n++] = min_time;
     hr_bench_context("commit", HR_COMMIT);
     hr_bench_ceilings_load();
-    say_coretype();
 #define X(name) hr_bench_register_##name(smoke);
     HR_BENCH_FILES(X)
 #undef X

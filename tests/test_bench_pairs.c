@@ -1,0 +1,70 @@
+/* The verdict of bench-compare: the sign-flip test and the interval by hand, Holm's correction, the four verdicts. */
+#include "bench/pairs.h"
+#include "tests/hr_test.h"
+
+static void near(double got, double want, const char *what) {
+    if (!(fabs(got - want) <= 1e-12)) fail_msg("%s: expected %.15g, got %.15g, tolerance 1e-12", what, want, got);
+}
+
+static void sign_flips_are_counted_exactly(void **state) {
+    (void)state;
+    near(hr_pairs_p((double[]){1, 1, 1, 1, 1, 1}, 6), 2.0 / 64, "all alike");
+    near(hr_pairs_p((double[]){-0.1, -0.2, -0.3}, 3), 2.0 / 8, "the smallest p of three");
+    near(hr_pairs_p((double[]){1, -1}, 2), 1, "no shift");
+    /* |sum| = 4 of 1, 2, -1, 2: sums of +-1 +-2 +-1 +-2 with |s| >= 4: +-6 (2), +-4 (one 1 flipped: 4) = 6 of 16 */
+    near(hr_pairs_p((double[]){1, 2, -1, 2}, 4), 6.0 / 16, "mixed");
+    near(hr_pairs_p((double[]){0, 0, 0}, 3), 1, "nothing");
+}
+
+static void shift_and_interval(void **state) {
+    (void)state;
+    double lo, hi;
+    near(hr_pairs_shift((double[]){3}, 1, &lo, &hi), 3, "one");
+    assert_true(isnan(lo) && isnan(hi));
+    /* averages of 1, 2, 6: 1, 1.5, 2, 3.5, 4, 6 */
+    near(hr_pairs_shift((double[]){6, 1, 2}, 3, &lo, &hi), 2.75, "three");
+    near(hr_pairs_shift((double[]){1, 2, 3, 4, 5, 6}, 6, &lo, &hi), 3.5, "six");
+    near(lo, 1, "P(W <= 0) = 1/64: the least average");
+    near(hi, 6, "and the largest");
+    /* n = 10: P(W <= 8) = 25/1024 <= .025 < P(W <= 9): the 9th of 55 averages from either end */
+    near(hr_pairs_shift((double[]){0, 0, 0, 0, 0, 0, 0, 0, 0, 100}, 10, &lo, &hi), 0, "ten");
+    near(lo, 0, "ten low");
+    near(hi, 50, "ten high: 100 and nine times 50 are the largest");
+    hr_pairs_shift((double[]){1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 10, &lo, &hi);
+    near(lo, 3, "the 9th of 1 1.5 2 2 2.5 2.5 3 3 3 ...");
+    near(hi, 8, "and from above");
+}
+
+static void holm(void **state) {
+    (void)state;
+    double p[] = {0.04, 0.01, 0.03, 0.01};
+    hr_pairs_holm(p, 4);
+    near(p[1], 0.04, "0.01 x 4");
+    near(p[3], 0.04, "its equal");
+    near(p[2], 0.06, "0.03 x 2");
+    near(p[0], 0.06, "never below the one before");
+    double one[] = {0.6, 0.9};
+    hr_pairs_holm(one, 2);
+    near(one[0], 1, "at most 1");
+    near(one[1], 1, "at most 1");
+}
+
+static void verdicts(void **state) {
+    (void)state;
+    assert_int_equal(hr_pairs_judge(0.001, -0.01, 0.015, 0.9, 0.02), HR_PAIRS_SAME);
+    assert_int_equal(hr_pairs_judge(0.01, 0.005, 0.015, 0.001, 0.02), HR_PAIRS_SAME);
+    assert_int_equal(hr_pairs_judge(0.05, 0.03, 0.07, 0.001, 0.02), HR_PAIRS_SLOWER);
+    assert_int_equal(hr_pairs_judge(-0.05, -0.07, -0.03, 0.001, 0.02), HR_PAIRS_FASTER);
+    assert_int_equal(hr_pairs_judge(-0.05, -0.07, -0.03, 0.2, 0.02), HR_PAIRS_INCONCLUSIVE);
+    assert_int_equal(hr_pairs_judge(0.05, -0.01, 0.07, 0.001, 0.02), HR_PAIRS_INCONCLUSIVE);
+    assert_int_equal(hr_pairs_judge(0.05, NAN, NAN, 0.001, 0.02), HR_PAIRS_INCONCLUSIVE);
+    assert_string_equal(hr_pairs_verdicts[HR_PAIRS_FASTER], "faster");
+    assert_string_equal(hr_pairs_verdicts[HR_PAIRS_INCONCLUSIVE], "inconclusive");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sign_flips_are_counted_exactly),
+                                       cmocka_unit_test(shift_and_interval), cmocka_unit_test(holm),
+                                       cmocka_unit_test(verdicts)};
+    return cmocka_run_group_tests_name("bench_pairs", tests, NULL, NULL);
+}
