@@ -21,7 +21,11 @@ for job in "$@"; do
     want libcmocka-dev test -e /usr/include/cmocka.h
     want python3 command -v python3
     want python3-pip python3 -m pip --version
-    want gnuplot-nox command -v gnuplot ;;
+    want gnuplot-nox command -v gnuplot
+    want qemu-user command -v qemu-x86_64 ;;
+  valgrind)
+    why="to test"
+    want valgrind command -v valgrind ;;
   demo)
     why="to draw the report"
     want gnuplot-nox command -v gnuplot ;;

@@ -26,7 +26,8 @@ static void print_commands(void) {
 static void print_version(void) {
     printf("headroom %s (commit %s, build %d)\ncompiler: %s\nISAs:", HR_VERSION, hr_commit(), hr_build_number(),
            hr_compiler());
-    for (int isa = 0; isa <= (int)hr_isa_best(); isa++) printf(" %s", hr_isa_name((hr_isa)isa));
+    for (int isa = 0; isa <= (int)hr_isa_best(); isa++)
+        if (hr_isa_resolve((hr_isa)isa, &(hr_isa){0}) == HR_OK) printf(" %s", hr_isa_name((hr_isa)isa));
     unsigned features = hr_cpu_features();
     printf("%s%s\n", features & HR_CPU_VNNI ? " vnni" : "", features & HR_CPU_BF16 ? " bf16" : "");
 #ifdef HR_HAVE_NVTX

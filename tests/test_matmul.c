@@ -123,6 +123,17 @@ static void check(const hr_kernel *k, const problem *p, hr_order order, size_t n
     free_acts(&a);
 }
 
+/* No token: nothing is written. */
+static void check_none(const hr_kernel *k, const problem *p, hr_order order) {
+    hr_acts a = p->acts;
+    a.n = 0;
+    float y[8] = {untouched};
+    void *scratch = aligned_bytes(hr_matmul_scratch(p->s.cols, 0));
+    k->fn.matmul(&(hr_matmul){.w = &p->w.m[order], .x = &a, .y = y, .ldy = p->s.rows}, 0, p->s.rows, scratch);
+    assert_true(y[0] == untouched);
+    free(scratch);
+}
+
 static bool has_order(const hr_kernel *k, hr_order order) {
     return (k->orders ? k->orders : 1u << HR_ORDER_ROWS) >> order & 1;
 }
@@ -134,6 +145,8 @@ static void check_all_rows(hr_dtype type, hr_act act, shape s, size_t most, bool
     for (size_t i = 0; hr_kernel_at(i); i++) {
         const hr_kernel *k = hr_kernel_at(i);
         if (k->family != HR_FAM_MATMUL || k->act != (int)act || !(k->dtypes >> type & 1) || !can_run(k)) continue;
+        for (int order = 0; every && order < HR_ORDER_COUNT; order++)
+            if (has_order(k, (hr_order)order)) check_none(k, &p, (hr_order)order);
         for (size_t j = 0; j < sizeof tokens / sizeof *tokens; j++) {
             const size_t n = tokens[j];
             if (n > most || n < k->n_min || (k->n_max && n > k->n_max)) continue;

@@ -29,6 +29,31 @@ static void test_same_floats(void **state) {
             }
 }
 
+/* Rows of an embedding table out of panels, by every row of the table that looks them up. */
+static void test_embed(void **state) {
+    (void)state;
+    for (size_t i = 0; hr_kernel_at(i); i++) {
+        const hr_kernel *k = hr_kernel_at(i);
+        if (k->family != HR_FAM_EMBED || !can_run(k)) continue;
+        for (int t = 0; t < HR_DTYPE_COUNT; t++) {
+            float want[576 + 192], got[576 + 192];
+            const size_t cols = t == HR_Q6_K ? 768 : 576;
+            weights w = make_weights((hr_dtype)t, 37, cols);
+            for (size_t r = 0; r < 37; r++) {
+                hr_mat_row_f32(&w.m[HR_ORDER_ROWS], r, want);
+                for (int order = 0; order < HR_ORDER_COUNT; order++) {
+                    k->fn.embed(&w.m[order], r, got);
+                    for (size_t c = 0; c < cols; c++)
+                        if (got[c] != want[c])
+                            fail_msg("%s, %s, row %zu column %zu: expected %.9g, got %.9g", k->name, hr_dtypes[t].name,
+                                     r, c, (double)want[c], (double)got[c]);
+                }
+            }
+            free_weights(&w);
+        }
+    }
+}
+
 /* Columns past the last, which kernels multiply with zeros, are numbers: zero bits. */
 static void test_padding_columns(void **state) {
     (void)state;
@@ -156,8 +181,9 @@ static void test_int4_g128(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_floats), cmocka_unit_test(test_padding_columns), cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_pack_window), cmocka_unit_test(test_int8_row),        cmocka_unit_test(test_int4_g128),
+        cmocka_unit_test(test_same_floats), cmocka_unit_test(test_embed),       cmocka_unit_test(test_padding_columns),
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_pack_window), cmocka_unit_test(test_int8_row),
+        cmocka_unit_test(test_int4_g128),
     };
     return cmocka_run_group_tests_name("panel", tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static const char *const zero[] = {"0", NULL};
 static const char *const none[] = {"none", NULL};
 static const char *const orders[] = {"native", "repacked", NULL};
 static const char *const cpu[] = {"cpu", NULL};
-static const char *const isas[] = {"auto", "generic", "avx2", "avx512", NULL};
+static const char *const isas[] = {"auto", "generic", "avx2", "avxvnni", "avx512", NULL};
 static const char *const formats[] = {"table", "md", "csv", "json", "jsonl", "sql", NULL};
 
 #define HR_WEIGHTS_DEFAULT "native"
