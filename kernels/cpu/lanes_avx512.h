@@ -26,14 +26,18 @@ HR_INLINE __m128 hr_sum4_512(__m512 a, __m512 b, __m512 c, __m512 d) {
     return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-/* Floats to bf16, to nearest even; NaN stays NaN and subnormals stay (vcvtneps2bf16 would flush them). */
-HR_INLINE __m256i hr_bf16_of_16(__m512 f) {
+/* Floats to bf16 in the high halves of dwords (the low ones hold rubbish), to nearest even; NaN stays NaN and subnormals
+ * stay (vcvtneps2bf16 would flush them). */
+HR_INLINE __m512i hr_bf16_dwords(__m512 f) {
     const __m512i u = _mm512_castps_si512(f);
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     __m512i r = _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
     const __mmask16 nan = _mm512_cmp_ps_mask(f, f, _CMP_UNORD_Q);
-    r = _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
-    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(r, 16));
+    return _mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000));
+}
+
+HR_INLINE __m256i hr_bf16_of_16(__m512 f) {
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(hr_bf16_dwords(f), 16));
 }
 
 HR_INLINE __m512 hr_bf16x16_to_f32(__m256i h) {

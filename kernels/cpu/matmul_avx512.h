@@ -16,6 +16,10 @@ hr_matmul_fn hr_gemm_f32_avx512, hr_gemm_bf16_avx512, hr_gemm_int8_avx512, hr_ge
 void hr_row_f32_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, float *out);
 void hr_row_bf16_avx512(const hr_mat *m, size_t row, size_t c0, size_t n, uint16_t *out);
 
+/* Tokens side by side: rows of `bytes` bytes (a multiple of 64), `stride` apart, into areas of [bytes / 4][tile] dwords,
+ * tile <= 16, the last filled up with zeros. */
+void hr_acts_tiles_avx512(const void *rows, size_t stride, size_t bytes, size_t n, size_t tile, void *out);
+
 /* out [n][ldo] = q * d of tokens t0 .. t0 + n - 1 as floats, zero from k to ldo; ldo is a multiple of 32, at most ld. */
 void hr_acts_expand_avx512(const hr_acts *x, size_t t0, size_t n, float *out, size_t ldo);
 

@@ -13,11 +13,6 @@ size_t hr_matmul_scratch(size_t cols, size_t n) {
     return ((size_t)512 << 10) + 24 * k + tokens * 5 * k + (tokens < few ? tokens : few) * 4 * k;
 }
 
-size_t hr_acts_tile_bytes(hr_act type, uint32_t tile, size_t k) {
-    (void)type, (void)tile, (void)k;
-    return 0;
-}
-
 /* ---- activations ---- */
 
 static void acts_f32(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
