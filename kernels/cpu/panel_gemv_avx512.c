@@ -128,18 +128,22 @@ static void in_place(const hr_matmul *m, size_t row0, size_t row1, run_fn *fn, c
     }
 }
 
-/* Weights made floats piece by piece. */
+/* Weights made floats piece by piece: [sides][cols][16]. With few tokens one chain of sums would wait for itself; with
+ * more, pieces of two panels crowd the first-level cache. */
 static void converted(const hr_matmul *m, size_t row0, size_t row1, const float *x, size_t ldx, float *piece) {
     const size_t n = m->x->n, k = hr_panel_cols(m->w->dtype, m->w->cols);
-    _Alignas(64) float acc[FEW * 16];
-    for (size_t row = row0; row < row1; row += HR_PANEL) {
-        memset(acc, 0, n * 64);
+    _Alignas(64) float acc[SIDES * FEW * 16];
+    for (size_t row = row0; row < row1;) {
+        const size_t sides = n <= FEW / 2 && row + SIDES * HR_PANEL <= row1 ? SIDES : 1;
+        memset(acc, 0, sides * n * 64);
         for (size_t c = 0; c < k; c += STEP) {
             const size_t cols = k - c < STEP ? k - c : STEP;
-            hr_panel_f32_avx512(m->w, row / HR_PANEL, c, cols, piece);
-            run_f32(&(strip){(const uint8_t *)piece, 0, cols, x + c, ldx, acc}, 1, n);
+            for (size_t p = 0; p < sides; p++)
+                hr_panel_f32_avx512(m->w, row / HR_PANEL + p, c, cols, piece + p * cols * HR_PANEL);
+            run_f32(&(strip){(const uint8_t *)piece, 64 * cols, cols, x + c, ldx, acc}, sides, n);
         }
-        store(m, row, row1, 1, acc);
+        store(m, row, row1, sides, acc);
+        row += sides * HR_PANEL;
     }
 }
 
