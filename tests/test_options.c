@@ -137,7 +137,6 @@ static void spelling(void **state) {
     refused("--kv-layout hilbert", "legal: head, contiguous, token");
     refused("--kv-layout page", "nearest is paged");
     refused("--quant int3", "nearest is int8");
-    refused("--quant int8-row", "unknown value");
     refused("--zzzzzzzzzzzz 1", "`headroom try --help`");
     refused("-x", "unknown flag -x");
     refused("--json=1", "takes no value");

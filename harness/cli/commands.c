@@ -1,7 +1,7 @@
 /* The subcommands, in the order of `headroom help`; rows of one task stand together. */
 #include "harness/cli/options.h"
 
-extern const hr_command hr_command_sweep, hr_command_roof;
+extern const hr_command hr_command_sweep, hr_command_roof, hr_command_claims;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models, hr_command_kernels;
@@ -10,6 +10,7 @@ extern const hr_command hr_command_models, hr_command_kernels;
 const hr_command *const hr_commands[] = {
     &hr_command_sweep,
     &hr_command_roof,
+    &hr_command_claims,
 
     &hr_command_report,
     &hr_command_runs,

@@ -1,0 +1,35 @@
+/* claim_tests.h - the tests that the table names, by what they need. */
+#ifndef HR_CLAIM_TESTS_H
+#define HR_CLAIM_TESTS_H
+
+#include "harness/claims/claims.h"
+
+/* claim_engine.c: whole passes. arg: tokens of the prompt, or as said. */
+hr_claim_test hr_test_flash;          /* naive / flash, attention alone */
+hr_claim_test hr_test_flash_short;    /* flash / naive, attention alone */
+hr_claim_test hr_test_fuse;           /* unfused / fused; arg: the HR_FUSE_* bit */
+hr_claim_test hr_test_quant_speed;    /* bf16 / quantized; arg: hr_quant */
+hr_claim_test hr_test_parallel;       /* a token alone / a token of a prompt */
+hr_claim_test hr_test_prefill_share;  /* % of a prefill; arg: 0 products, 1 attention */
+hr_claim_test hr_test_prefill_peak;   /* % of the unit's peak that the products reach */
+hr_claim_test hr_test_decode_ceiling; /* % of a ceiling; arg: 0 memory, 1 arithmetic */
+hr_claim_test hr_test_intensity;      /* flop / byte of a decode step */
+hr_claim_test hr_test_compose;        /* % of a request spent in prefill */
+hr_claim_test hr_test_threads;        /* best number of threads, % of the cores */
+
+/* claim_arithmetic.c: no clock. */
+hr_claim_test hr_test_quant_memory; /* f16 bytes / quantized bytes; arg: hr_quant */
+hr_claim_test hr_test_mbu_example;
+hr_claim_test hr_test_kv_size; /* arg 0: GB of 7B at 4096 positions, 1: KiB a token of 8B */
+hr_claim_test hr_test_softmax;
+
+/* claim_micro.c: single kernels. */
+hr_claim_test hr_test_tile_decode;
+hr_claim_test hr_test_restrict;
+hr_claim_test hr_test_small_params;
+
+/* claim_restrict_avx2.c: y[p][16] += w[p][c][16] x[c], the one with restrict pointers and one without. */
+typedef void hr_claim_gemv(const float *w, const float *x, float *y, size_t panels, size_t k);
+hr_claim_gemv hr_claim_gemv_plain, hr_claim_gemv_restrict;
+
+#endif

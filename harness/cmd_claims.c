@@ -1,0 +1,144 @@
+/* headroom claims: published claims about LLM inference, tested on this machine. */
+#include "harness/claims/claims.h"
+#include "harness/cli/interrupt.h"
+#include "harness/cli/option_groups.h"
+#include "harness/cli/output.h"
+#include "harness/cli/progress.h"
+
+#include "harness/store/store.h"
+#include "harness/version.h"
+#include "kernels/base/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { WORDS_MAX = 128 };
+
+static const hr_opt opt_only = {.name = "--only",
+                                .group = "Measurement",
+                                .kind = HR_OPT_TEXTS,
+                                .min = 1,
+                                .metavar = "ID",
+                                .help = "these claims; the first words of an id stand for all that begin so (flash)"};
+static const hr_opt opt_quick = {.name = "--quick",
+                                 .group = "Measurement",
+                                 .kind = HR_OPT_FLAG,
+                                 .help = "smaller shapes and fewer samples: about two minutes on two cores"};
+static const hr_opt opt_list = {.name = "--list",
+                                .group = "Measurement",
+                                .kind = HR_OPT_FLAG,
+                                .help = "the claims and how each is tested; nothing is measured"};
+
+static void show(double share, const char *id, void *context) {
+    hr_progress_show(context, share, -1, "claims: %s", id);
+}
+
+static const char *const all_keys[] = {"id",   "claim", "source",  "published", "measured", "ci95_lo", "ci95_hi",
+                                       "unit", "n",     "verdict", "reason",    "how",      NULL};
+static const char *const people_keys[] = {"id",   "published", "measured", "ci95_lo", "ci95_hi",
+                                          "unit", "n",         "verdict",  NULL};
+static const char *const list_keys[] = {"id", "claim", "published", "how", NULL};
+
+static bool for_people(hr_format format) {
+    return format == HR_FORMAT_TABLE || format == HR_FORMAT_MD;
+}
+
+/* The reasons stand under the table: they are sentences, and a column of them would not fit a terminal. */
+static void say_reasons(const json_t *rows) {
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) fprintf(stderr, "%s: %s\n", json_string_value(json_object_get(row, "id")),
+                                             json_string_value(json_object_get(row, "reason")));
+}
+
+static hr_status list(const hr_output *output) {
+    json_t *rows = json_array();
+    for (const hr_claim *c = hr_claim_table; c->id; c++)
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s}", "id", c->id, "claim", c->claim, "published",
+                                              c->published, "how", c->how));
+    const hr_status status = hr_output_rows(output, rows, list_keys);
+    json_decref(rows);
+    return status;
+}
+
+/* The rows are part of the record of the run: `run.json` of the store, key `claims`. */
+static hr_status keep(hr_store *store, const hr_args *args, json_t *rows, hr_status end) {
+    hr_machine machine;
+    char *run_id = NULL;
+    HR_TRY(hr_machine_get(&machine));
+    json_t *facts = hr_machine_json(&machine);
+    json_t *record = json_pack("{s:s, s:o, s:s, s:s, s:O}", "command", "claims", "args", hr_args_json(args),
+                               "build_commit", hr_commit(), "compiler", hr_compiler(), "claims", rows);
+    hr_status status = record && facts ? hr_store_begin_run(store, record, facts, &run_id)
+                                       : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
+    if (status == HR_OK) status = hr_store_end_run(store, run_id, end == HR_OK ? 0 : HR_EXIT_INTERRUPTED);
+    hr_free(run_id);
+    json_decref(record), json_decref(facts);
+    return status;
+}
+
+static hr_status claims(const hr_args *args) {
+    hr_output output;
+    hr_progress progress;
+    HR_TRY(hr_output_resolve(args, &output));
+    if (hr_args_flag(args, "--list")) return list(&output);
+    hr_claims_options options = {
+        .quick = hr_args_flag(args, "--quick"), .stop = hr_interrupted, .progress = show, .context = &progress};
+    const char *words[WORDS_MAX];
+    size_t n = 0;
+    const char *const *given = hr_args_texts(args, "--only", &n);
+    for (size_t i = 0; i < n && options.n_only < WORDS_MAX; i++) words[options.n_only++] = given[i];
+    for (size_t i = 0; i < hr_args_n_positional(args) && options.n_only < WORDS_MAX; i++)
+        words[options.n_only++] = hr_args_positional(args, i);
+    options.only = words;
+    const char *db = hr_args_text(args, "--db");
+    hr_store *store = NULL;
+    if (strcmp(db, "none"))
+        HR_TRY(hr_store_open(db, true, &store)); /* a wrong one is said before anything is measured */
+    hr_progress_init(&progress, output.progress);
+    hr_interrupt_install();
+    json_t *rows = NULL;
+    hr_status status = hr_claims_run_all(&options, &rows);
+    hr_progress_clear(&progress);
+    if (rows && json_array_size(rows) && (status == HR_OK || status == HR_ERR_INTERRUPTED)) {
+        const bool people = for_people(output.format);
+        const hr_status printed = hr_output_rows(&output, rows, people ? people_keys : all_keys);
+        if (printed != HR_OK) status = printed;
+        if (printed == HR_OK && people && !output.quiet) say_reasons(rows);
+    }
+    if (store && rows && json_array_size(rows)) {
+        const hr_status kept = keep(store, args, rows, status);
+        if (status == HR_OK) status = kept;
+    }
+    hr_store_close(store);
+    json_decref(rows);
+    return status;
+}
+
+static int run(const hr_args *args) {
+    const hr_status status = claims(args);
+    if (status == HR_OK) return 0;
+    hr_report_failure();
+    return status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
+}
+
+static const hr_opt *const options[] = {&opt_only, &opt_quick, &opt_list, HR_OPTS_OUTPUT, &hr_opt_db, NULL};
+static const char *const examples[] = {"headroom claims --quick",
+                                       "a first answer to all of them",
+                                       "headroom claims --only kv-size,mbu-example,softmax-fp32 --json",
+                                       "those that arithmetic settles, for a program",
+                                       "headroom claims --list",
+                                       "what is claimed, and how it is tested",
+                                       NULL};
+
+const hr_command hr_command_claims = {
+    .name = "claims",
+    .task = "Measure",
+    .summary = "published claims about LLM inference, tested on this machine: holds, does not hold, no difference",
+    .synopsis = "headroom claims [--only ID...] [--quick] [-o FORMAT] [--db FILE]",
+    .options = options,
+    .positional = "ID",
+    .max_positional = WORDS_MAX,
+    .examples = examples,
+    .run = run,
+};
