@@ -210,6 +210,9 @@ double hr_logsumexp(const float *logits, size_t n);
 /* ---- work and records
  * -------------------------------------------------------------------------------------------------- */
 
+/* What HEADROOM_PLANT says, read without an engine: ERR_USAGE when it is no list of OP:X%. hr_engine_create checks too. */
+hr_status hr_plant_check(void);
+
 typedef enum hr_phase { HR_PHASE_PREFILL, HR_PHASE_DECODE, HR_PHASE_COUNT } hr_phase;
 extern const char *const hr_phase_names[HR_PHASE_COUNT]; /* "prefill", "decode" */
 

@@ -31,14 +31,24 @@ static hr_status plant_one(hr_probe *p, const char *text, size_t n) {
     return HR_OK;
 }
 
-hr_status hr_probe_init(hr_probe *p) {
-    memset(p, 0, sizeof *p);
+static hr_status plant_all(hr_probe *p) {
     const char *text = getenv("HEADROOM_PLANT");
     while (text && *text) {
         size_t n = strcspn(text, ",");
         HR_TRY(plant_one(p, text, n));
         text += n + (text[n] == ',');
     }
+    return HR_OK;
+}
+
+hr_status hr_plant_check(void) {
+    hr_probe unused = {0};
+    return plant_all(&unused);
+}
+
+hr_status hr_probe_init(hr_probe *p) {
+    memset(p, 0, sizeof *p);
+    HR_TRY(plant_all(p));
     p->nvtx = hr_nvtx_open();
     update(p);
     return HR_OK;

@@ -76,6 +76,10 @@ static int run(const hr_command *command, int argc, char **argv) {
         json_decref(config);
     } else {
         const char *plant = getenv("HEADROOM_PLANT");
+        if (hr_plant_check() != HR_OK) { /* said before anything is measured, not as a failure of each cell */
+            hr_args_destroy(args);
+            return hr_report_failure();
+        }
         if (plant && *plant) fprintf(stderr, "headroom: HEADROOM_PLANT=%s slows ops down on purpose\n", plant);
         code = command->run(args);
     }
