@@ -1,4 +1,5 @@
 /* headroom sweep: measures every cell of the axes, stores it, prints a row. */
+#include "harness/cli/engine_args.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
@@ -244,6 +245,7 @@ static hr_status set_up(const hr_args *args, command *c) {
         hr_fingerprint(c->text, o->measure.text_bytes, c->input);
     }
     read_axes(args, &c->axes);
+    for (size_t i = 0; i < c->axes.threads.n; i++) HR_TRY(hr_threads_check(c->axes.threads.v[i]));
     c->axes.input = c->input;
     HR_TRY(hr_machine_get(&c->machine));
     HR_TRY(hr_sweep_plan_create(&c->axes, &c->machine, &c->plan));

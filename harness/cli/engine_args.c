@@ -1,5 +1,7 @@
 #include "harness/cli/engine_args.h"
 
+#include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 static int act_of(const char *name) {
@@ -19,6 +21,27 @@ hr_isa hr_isa_parse(const char *name) {
     int isa = 0;
     while (isa < HR_ISA_AUTO && strcmp(hr_isa_name((hr_isa)isa), name)) isa++;
     return (hr_isa)isa;
+}
+
+const char *hr_kv_alloc_for(hr_kv_layout layout) {
+    return layout == HR_KV_PAGED ? "paged" : "per-request";
+}
+
+void hr_kv_alloc_refusal(hr_kv_layout layout, const char *alloc, char *out, size_t n) {
+    snprintf(out, n, "--kv-alloc %s does not go with --kv-layout %s; leave it out or say %s", alloc,
+             hr_kv_layout_name(layout), hr_kv_alloc_for(layout));
+}
+
+hr_status hr_threads_check(int64_t threads) {
+    enum { A_CPU = 4 };
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set)) return HR_OK; /* more CPUs than the set can say: no advice */
+    const int cpus = CPU_COUNT(&set);
+    if (threads > (int64_t)A_CPU * cpus)
+        HR_FAIL(HR_ERR_USAGE, "-t %lld: this process may use %d CPU%s; give at most %d threads", (long long)threads,
+                cpus, cpus == 1 ? "" : "s", A_CPU * cpus);
+    return HR_OK;
 }
 
 hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
@@ -47,10 +70,12 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     out->threads = c->threads;
     hr_isa resolved;
     HR_TRY(hr_isa_resolve(c->isa, &resolved));
-    const char *alloc = hr_args_text(args, "--kv-alloc"), *layout = hr_kv_layout_name(c->kv_layout);
-    const char *fits = c->kv_layout == HR_KV_PAGED ? "paged" : "per-request";
-    if (alloc && strcmp(alloc, fits))
-        HR_FAIL(HR_ERR_USAGE, "--kv-alloc %s does not go with --kv-layout %s; leave it out or say %s", alloc, layout,
-                fits);
+    HR_TRY(hr_threads_check(out->threads));
+    const char *alloc = hr_args_text(args, "--kv-alloc");
+    if (alloc && strcmp(alloc, hr_kv_alloc_for(c->kv_layout))) {
+        char reason[160];
+        hr_kv_alloc_refusal(c->kv_layout, alloc, reason, sizeof reason);
+        HR_FAIL(HR_ERR_USAGE, "%s", reason);
+    }
     return HR_OK;
 }

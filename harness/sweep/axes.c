@@ -1,5 +1,6 @@
 #include "harness/sweep/axes.h"
 
+#include "harness/cli/engine_args.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/random.h"
 
@@ -51,10 +52,8 @@ static hr_status grow(builder *b) {
 static bool refused(const builder *b, hr_sweep_cell *cell, char *reason, size_t n) {
     const hr_cell_config *c = &cell->config;
     const hr_model_info *info = &b->plan->infos[cell->info];
-    const bool paged = c->kv_layout == HR_KV_PAGED, alloc_paged = !strcmp(c->kv_alloc, "paged");
-    if (paged != alloc_paged) {
-        snprintf(reason, n, "--kv-alloc %s does not go with --kv-layout %s; it needs %s", c->kv_alloc,
-                 hr_kv_layout_name(c->kv_layout), paged ? "paged" : "per-request");
+    if (strcmp(c->kv_alloc, hr_kv_alloc_for(c->kv_layout))) {
+        hr_kv_alloc_refusal(c->kv_layout, c->kv_alloc, reason, n);
         return true;
     }
     const uint64_t need = hr_cell_positions(c);
@@ -169,7 +168,7 @@ static hr_status add_point(builder *b, hr_cell_config c, size_t info, const poin
     const bool paged = c.kv_layout == HR_KV_PAGED;
     c.page_size = paged ? a->page_size.v[at->page] : HR_CELL_NULL;
     snprintf(c.kv_alloc, sizeof c.kv_alloc, "%s",
-             a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : (paged ? "paged" : "per-request"));
+             a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : hr_kv_alloc_for(c.kv_layout));
     c.flash = a->flash.v[at->flash] != 0;
     c.threads = a->threads.n ? a->threads.v[at->threads] : b->machine->cores;
     c.batch = a->batch.v[at->batch], c.ubatch = a->ubatch.v[at->ubatch];
