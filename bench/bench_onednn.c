@@ -12,12 +12,15 @@
 
 #if defined(DNNL_VERSION_MAJOR) && DNNL_VERSION_MAJOR == 2
 
-#define HR_DNNL_LIST(X)                                                                                           \
-    X(engine_create)                                                                                              \
-    X(stream_create) X(memory_desc_init_by_strides) X(memory_desc_init_by_tag) X(memory_create) X(memory_destroy) \
-        X(matmul_desc_init) X(primitive_desc_create) X(primitive_desc_destroy) X(primitive_desc_query_md)         \
-            X(primitive_create) X(primitive_destroy) X(primitive_execute) X(stream_wait)                          \
-                X(reorder_primitive_desc_create) X(version)
+/* clang-format off */
+#define HR_DNNL_LIST(X)                                                                    \
+    X(engine_create) X(stream_create) X(stream_wait) X(version)                            \
+    X(memory_desc_init_by_strides) X(memory_desc_init_by_tag)                              \
+    X(memory_create) X(memory_destroy) X(matmul_desc_init)                                 \
+    X(primitive_desc_create) X(primitive_desc_destroy) X(primitive_desc_query_md)          \
+    X(primitive_create) X(primitive_destroy) X(primitive_execute)                          \
+    X(reorder_primitive_desc_create)
+/* clang-format on */
 
 static struct {
 #define X(name) __typeof__(dnnl_##name) *name;

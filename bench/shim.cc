@@ -85,6 +85,13 @@ extern "C" void hr_bench_add(const hr_bench_family *f) {
     }
 }
 
+extern "C" bool hr_bench_has(const char *part) {
+    const std::string between = std::string("/") + part + "/";
+    for (const auto &c : cases())
+        if ((c->name + "/").find(between) != std::string::npos) return true;
+    return false;
+}
+
 extern "C" void hr_bench_context(const char *key, const char *value) {
     benchmark::AddCustomContext(key, value);
 }

@@ -46,6 +46,8 @@ typedef struct hr_bench_family {
 
 /* Everything of *f but its functions is copied. */
 void hr_bench_add(const hr_bench_family *f);
+/* Whether some benchmark's name has this part between slashes. */
+bool hr_bench_has(const char *part);
 /* A line of the context of the output. */
 void hr_bench_context(const char *key, const char *value);
 /* Runs what the --benchmark_* flags say; the exit status: 0, 1 (a setup failed), 2 (flags). */
