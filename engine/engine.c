@@ -73,10 +73,14 @@ hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *conf
     hr_engine_config c = *config;
     hr_isa isa;
     HR_TRY(check_config(info, &c, &isa));
-    hr_act act = c.act >= 0 ? (hr_act)c.act : HR_ACT_F32; /* the largest */
-    hr_sizes sizes = hr_sizes_of(info, &c, act);
-    hr_buffers unused;
-    *arena = hr_buffers_place(&sizes, NULL, &unused);
+    *arena = 0;
+    for (int act = 0; act < HR_ACT_COUNT; act++) { /* auto: the largest, as the weights' types are not known here */
+        if (c.act >= 0 && c.act != act) continue;
+        hr_sizes sizes = hr_sizes_of(info, &c, (hr_act)act);
+        hr_buffers unused;
+        const size_t bytes = hr_buffers_place(&sizes, NULL, &unused);
+        if (bytes > *arena) *arena = bytes;
+    }
     hr_kv_cache_config cache = cache_config(info, &c);
     return hr_kv_cache_plan(&cache, kv);
 }
@@ -113,7 +117,8 @@ static hr_status open_engine(hr_engine *e) {
     e->act = resolve_act(e->model, e->config.act, e->isa);
     HR_TRY(hr_probe_init(&e->probe));
     HR_TRY(hr_pool_create(e->config.threads, e->config.pin, &e->pool));
-    return open_memory(e);
+    HR_TRY(open_memory(e));
+    return hr_kernel_forces_check(e);
 }
 
 hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out) {
@@ -123,6 +128,7 @@ hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config
     if (!e) HR_FAIL(HR_ERR_MEMORY, "out of memory for an engine");
     e->model = model;
     e->config = *config;
+    e->keep = 1;
     hr_status status = open_engine(e);
     if (status != HR_OK) {
         hr_engine_destroy(e);
@@ -264,8 +270,18 @@ void hr_engine_seq_cut(hr_engine *e, uint32_t seq, uint32_t len) {
 }
 
 int32_t hr_engine_sample(hr_engine *e, size_t i, const hr_sampling *how, uint64_t *rng) {
-    hr_probe_enter(&e->probe, HR_OP_SAMPLE, -1, how->temperature > 0 ? "sample" : "argmax", (hr_work){0});
-    int32_t id = hr_sample(hr_engine_logits(e, i), e->sizes.vocab, how, rng, e->b.candidates);
+    const bool draws = how->temperature > 0, kept = i < e->kept_rows;
+    hr_probe_enter(&e->probe, HR_OP_SAMPLE, -1,
+                   kept    ? (draws ? "sample_kept" : "argmax_kept")
+                   : draws ? "sample"
+                           : "argmax",
+                   (hr_work){0});
+    int32_t id = -1;
+    if (kept)
+        id = hr_sample_kept(e->b.kept + i, e->config.threads, e->sizes.kept_rows, e->sizes.vocab, how, rng,
+                            e->b.candidates);
+    if (id < 0) id = hr_sample(hr_engine_logits(e, i), e->sizes.vocab, how, rng, e->b.candidates);
+    if (draws && how->top_k > (int)e->keep && how->top_k <= HR_KEEP_MAX) e->keep = (uint32_t)how->top_k;
     hr_probe_leave(&e->probe);
     return id;
 }

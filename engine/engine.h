@@ -112,6 +112,18 @@ enum {
     HR_FUSE_ALL = 15
 };
 
+enum { HR_FUSION_TEXT = 64 };
+/* "none", "all", or names joined by +: qkv, gate-up, out-residual, head-sample. ERR_USAGE with the nearest spelling. */
+hr_status hr_fusion_parse(const char *text, unsigned *out);
+const char *hr_fusion_text(unsigned fusion, char out[HR_FUSION_TEXT]); /* returns out */
+/* The joined ops as records and `kernels` name them: "qkv_fused+" and the row of the product. Ended by name NULL. */
+typedef struct hr_fused_op {
+    unsigned bit;
+    hr_op op; /* class of the record */
+    const char *name;
+} hr_fused_op;
+extern const hr_fused_op hr_fused_ops[];
+
 /* One forced choice of --kernel: rows of op class `op` are taken by name where the name's row fits. */
 typedef struct hr_kernel_force {
     hr_op op;
@@ -137,6 +149,16 @@ typedef struct hr_engine_config {
     bool pin;          /* pin threads to CPUs */
     bool huge_pages;   /* ask for huge pages for KV and run state */
 } hr_engine_config;
+/* Adds "op=name" of --kernel. ERR_USAGE, with the nearest spelling, when there is no such class or row; whether it fits
+ * the model is seen by create. */
+hr_status hr_kernel_force_add(hr_engine_config *config, const char *text);
+enum { HR_FORCES_TEXT = HR_FORCES_MAX * 56 };
+/* The other way round: a list with ';' between. */
+hr_status hr_kernel_forces_parse(hr_engine_config *config, const char *text);
+/* ERR_USAGE for a row that no engine of this ISA and these activations takes; the model's types are seen by create. */
+hr_status hr_kernel_forces_fit(const hr_engine_config *config, hr_isa isa, hr_act act);
+/* "down=gemv_x;head=gemv_y", by op class; "" when nothing is forced. Returns out. */
+const char *hr_kernel_forces_text(const hr_engine_config *config, char out[HR_FORCES_TEXT]);
 /* The defaults of cli.md. */
 hr_engine_config hr_engine_config_default(void);
 

@@ -1,49 +1,29 @@
 /* forward.c - the forward pass: embed -> layers -> logits.
  *
  * Every op is one function between hr_probe_enter and hr_probe_leave; inside, the team of threads splits rows of a
- * matrix, tokens, or (head, tile) units. The pass knows no architecture by name: it reads the facts of model.h. */
-#include "engine/state.h"
+ * matrix, tokens, or (head, tile) units. The pass knows no architecture by name: it reads the facts of model.h. Which ops
+ * are joined into one (fused.c) is the configuration's choice (--fusion). */
+#include "engine/pass.h"
 
 #include "kernels/base/memory.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
-/* What the team's functions see. */
-typedef struct pass {
-    hr_engine *e;
-    const hr_model *m;
-    const hr_batch *batch;
-    const hr_plan *plan;
-    const hr_layer *layer; /* NULL outside the layers */
-    uint32_t l, n;         /* layer, tokens */
-    bool split;            /* one token a segment and some segment split over positions */
-    _Atomic size_t next;   /* next unit of work of a dynamically shared op */
-    size_t units;
-    /* a matrix-product op: up to three matrices over the same activations */
-    hr_matmul products[3];
-    int n_products;
-    /* norm and activations */
-    const float *in;
-    float *out;
-    size_t dim;
-    const float *weight;
-    bool prepare; /* quantize or convert the result for the next product */
-} pass;
+typedef hr_pass pass;
 
 /* A few tokens of element-wise work are not worth waking the team. */
 enum { TEAM_TOKENS = 4 };
 
-static void run(pass *p, hr_pool_fn *fn, size_t tokens) {
+void hr_pass_run(pass *p, hr_pool_fn *fn, size_t tokens) {
     if (tokens < TEAM_TOKENS)
         fn(p, 0, 1);
     else
         hr_pool_run(p->e->pool, fn, p);
 }
 
-static size_t row_width(const pass *p) {
-    return p->e->sizes.q_dim + 2 * (size_t)p->e->sizes.kv_dim;
+static bool is_fused(const pass *p, unsigned bit) {
+    return (p->e->config.fusion & bit) != 0;
 }
 
 static char *scratch_of(const pass *p, unsigned thread) {
@@ -85,91 +65,80 @@ static void op_embed(pass *p) {
     hr_mat one = p->m->embed;
     one.rows = p->m->info.tied ? 0 : p->n; /* looked-up rows of a tied table are counted with the head */
     hr_probe_enter(&p->e->probe, HR_OP_EMBED, -1, p->plan->embed->name, (hr_work){.bytes = hr_mat_bytes(&one)});
-    run(p, embed_share, p->n);
+    hr_pass_run(p, embed_share, p->n);
     rope_angles(p);
     hr_probe_leave(&p->e->probe);
 }
 
 /* ---- norm, and activations for the next product ---- */
 
-static void prepare_share(pass *p, const float *x, size_t ldx, size_t t0, size_t t1) {
-    p->plan->acts->fn.acts(&p->e->b.acts, x, ldx, t0, t1);
-}
-
-static void norm_share(void *context, unsigned thread, unsigned n_threads) {
+void hr_pass_inputs(void *context, unsigned thread, unsigned n_threads) {
     pass *p = context;
     size_t t0, t1;
-    hr_share(p->n, 1, thread, n_threads, &t0, &t1);
+    hr_share(p->n, p->group.tile ? p->group.tile : 1, thread, n_threads, &t0, &t1);
     if (t0 == t1) return;
-    p->plan->norm->fn.norm(p->in, p->dim, p->weight, p->out, p->dim, p->dim, p->m->hp.rms_eps, t0, t1);
-    if (p->prepare) prepare_share(p, p->out, p->dim, t0, t1);
+    if (p->out) p->plan->norm->fn.norm(p->in, p->dim, p->weight, p->out, p->dim, p->dim, p->m->hp.rms_eps, t0, t1);
+    p->group.acts->fn.acts(&p->e->b.acts, p->out ? p->out : p->in, p->dim, t0, t1);
 }
 
-/* Describes the activations of n tokens of k values in the shared buffer. */
-static void acts_shape(pass *p, size_t n, size_t k) {
-    hr_acts *a = &p->e->b.acts;
-    a->type = p->e->act;
-    a->n = n, a->k = k, a->ld = hr_align_up(k, 64);
-}
-
-static void op_norm(pass *p, const float *x, const float *weight, float *y, size_t dim) {
+static void op_norm(pass *p, const float *x, const float *weight) {
+    const size_t dim = p->e->sizes.dim;
     hr_work work = {.bytes = weight ? dim * sizeof(float) : 0};
     hr_probe_enter(&p->e->probe, HR_OP_NORM, p->layer ? (int)p->l : -1, p->plan->norm->name, work);
-    p->in = x, p->weight = weight, p->out = y, p->dim = dim, p->prepare = true;
-    acts_shape(p, p->n, dim);
-    run(p, norm_share, p->n);
+    p->in = x, p->weight = weight, p->out = p->e->b.h, p->dim = dim;
+    hr_pass_run(p, hr_pass_inputs, p->n);
     hr_probe_leave(&p->e->probe);
 }
 
-static void acts_share(void *context, unsigned thread, unsigned n_threads) {
-    pass *p = context;
-    size_t t0, t1;
-    hr_share(p->n, 1, thread, n_threads, &t0, &t1);
-    if (t0 < t1) prepare_share(p, p->in, p->dim, t0, t1);
-}
-
+/* Activations of x [n][k] as they are. */
 static void prepare(pass *p, const float *x, size_t k) {
-    p->in = x, p->dim = k;
-    acts_shape(p, p->n, k);
-    run(p, acts_share, p->n);
+    p->in = x, p->out = NULL, p->dim = k;
+    hr_pass_run(p, hr_pass_inputs, p->n);
 }
 
 /* ---- matrix products ---- */
 
-/* Rows of all products as one range, so that each thread has the same share of bytes. */
-static void product_share(void *context, unsigned thread, unsigned n_threads) {
-    pass *p = context;
-    size_t total = 0, done = 0, from, to;
-    for (int i = 0; i < p->n_products; i++) total += p->products[i].w->rows;
-    hr_share(total, HR_ROW_GRAIN, thread, n_threads, &from, &to);
-    for (int i = 0; i < p->n_products; i++) {
-        const hr_matmul *m = &p->products[i];
-        const size_t rows = m->w->rows, a = from > done ? from - done : 0, b = to > done ? to - done : 0;
-        if (a < rows && b > a)
-            p->plan->matmul[m->w->dtype]->fn.matmul(m, a, b < rows ? b : rows, scratch_of(p, thread));
-        done += rows;
-    }
+void hr_pass_products(pass *p, hr_op op, size_t k, size_t n, const hr_mat *const *mats) {
+    hr_acts *a = &p->e->b.acts;
+    hr_plan_group(p->e, p->plan, op, mats, n, &p->group);
+    a->type = p->e->act, a->n = p->n, a->k = k, a->ld = hr_align_up(k, 64), a->tile = p->group.tile;
+    for (size_t i = 0; i < n; i++) p->products[i] = (hr_matmul){.w = mats[i], .x = a};
 }
 
-static void product(pass *p, int i, const hr_mat *w, float *y, size_t ldy, bool add) {
-    p->products[i] = (hr_matmul){.w = w, .x = &p->e->b.acts, .y = y, .ldy = ldy, .add = add};
-    p->n_products = i + 1;
-}
-
-static hr_work products_work(const pass *p) {
+hr_work hr_pass_work(const pass *p) {
     hr_work sum = {0};
-    for (int i = 0; i < p->n_products; i++) {
-        const hr_mat *w = p->products[i].w;
-        hr_work one = hr_work_matmul(p->plan->matmul[w->dtype], w, p->n);
+    for (size_t i = 0; i < p->group.n; i++) {
+        hr_work one = hr_work_matmul(p->group.rows[i], p->products[i].w, p->n);
         sum.bytes += one.bytes, sum.flops += one.flops, sum.unit = one.unit;
     }
     return sum;
 }
 
-static void enter_products(pass *p, hr_op op) {
-    if (p->e->probe.on)
-        hr_probe_enter(&p->e->probe, op, p->layer ? (int)p->l : -1, p->plan->matmul[p->products[0].w->dtype]->name,
-                       products_work(p));
+void hr_pass_enter(pass *p, hr_op op, const char *fused, uint64_t extra) {
+    if (!p->e->probe.on) return;
+    hr_work work = hr_pass_work(p);
+    work.bytes += extra;
+    const char *name = p->group.rows[0]->name;
+    hr_probe_enter(&p->e->probe, op, p->layer ? (int)p->l : -1, fused ? hr_fused_name(fused, name) : name, work);
+}
+
+void hr_pass_rows(const pass *p, size_t i, const hr_acts *x, size_t row0, size_t row1, unsigned thread) {
+    hr_matmul m = p->products[i];
+    m.x = x;
+    p->group.rows[i]->fn.matmul(&m, row0, row1, scratch_of(p, thread));
+}
+
+/* Rows of all products as one range, so that each thread has the same share of bytes; shares begin where panels do. */
+static void product_share(void *context, unsigned thread, unsigned n_threads) {
+    pass *p = context;
+    size_t total = 0, done = 0, from, to;
+    for (size_t i = 0; i < p->group.n; i++) total += hr_align_up(p->products[i].w->rows, HR_ROW_GRAIN);
+    hr_share(total, HR_ROW_GRAIN, thread, n_threads, &from, &to);
+    for (size_t i = 0; i < p->group.n; i++) {
+        const size_t rows = p->products[i].w->rows, a = from > done ? from - done : 0, b = to > done ? to - done : 0;
+        if (a < rows && b > a) hr_pass_rows(p, i, p->products[i].x, a, b < rows ? b : rows, thread);
+        done += hr_align_up(rows, HR_ROW_GRAIN);
+    }
 }
 
 static void add_bias(float *y, size_t ldy, const float *bias, size_t rows, size_t n) {
@@ -177,57 +146,72 @@ static void add_bias(float *y, size_t ldy, const float *bias, size_t rows, size_
         for (size_t i = 0; i < rows; i++) y[t * ldy + i] += bias[i];
 }
 
+static void set_qkv(pass *p) {
+    const hr_layer *w = p->layer;
+    const size_t q = p->e->sizes.q_dim, kv = p->e->sizes.kv_dim, ld = hr_pass_width(p);
+    hr_pass_products(p, HR_OP_QKV, p->e->sizes.dim, 3, (const hr_mat *[]){&w->wq, &w->wk, &w->wv});
+    hr_pass_result(p, 0, p->e->b.qkv, ld, false);
+    hr_pass_result(p, 1, p->e->b.qkv + q, ld, false);
+    hr_pass_result(p, 2, p->e->b.qkv + q + kv, ld, false);
+}
+
 static void op_qkv(pass *p) {
     const hr_layer *w = p->layer;
-    const size_t q = p->e->sizes.q_dim, kv = p->e->sizes.kv_dim, ld = row_width(p);
+    const size_t q = p->e->sizes.q_dim, kv = p->e->sizes.kv_dim, ld = hr_pass_width(p);
     float *y = p->e->b.qkv;
-    product(p, 0, &w->wq, y, ld, false);
-    product(p, 1, &w->wk, y + q, ld, false);
-    product(p, 2, &w->wv, y + q + kv, ld, false);
-    enter_products(p, HR_OP_QKV);
+    hr_pass_enter(p, HR_OP_QKV, NULL, 0);
     hr_pool_run(p->e->pool, product_share, p);
     add_bias(y, ld, w->bq, q, p->n);
     add_bias(y + q, ld, w->bk, kv, p->n);
     add_bias(y + q + kv, ld, w->bv, kv, p->n);
-    hr_probe_leave(&p->e->probe);
+    hr_pass_leave(p);
 }
 
-static void op_out(pass *p) {
-    product(p, 0, &p->layer->wo, p->e->b.x, p->e->sizes.dim, true);
-    enter_products(p, HR_OP_OUT);
-    prepare(p, p->e->b.att, p->e->sizes.q_dim);
+static void residual_share(void *context, unsigned thread, unsigned n_threads) {
+    pass *p = context;
+    const size_t dim = p->e->sizes.dim;
+    size_t t0, t1;
+    hr_share(p->n, 1, thread, n_threads, &t0, &t1);
+    float *restrict x = p->e->b.x;
+    const float *restrict h = p->e->b.h;
+    for (size_t i = t0 * dim; i < t1 * dim; i++) x[i] += h[i];
+}
+
+/* The products that go back into the residual stream: x += w in. Separately: h = w in, then x += h. */
+static void op_residual(pass *p, hr_op op, const hr_mat *w, const float *in) {
+    const bool fused = is_fused(p, HR_FUSE_OUT_RESIDUAL);
+    hr_pass_products(p, op, w->cols, 1, &w);
+    hr_pass_result(p, 0, fused ? p->e->b.x : p->e->b.h, p->e->sizes.dim, fused);
+    hr_pass_enter(p, op, fused ? "residual_fused" : NULL, 0);
+    prepare(p, in, w->cols);
     hr_pool_run(p->e->pool, product_share, p);
-    hr_probe_leave(&p->e->probe);
+    hr_pass_leave(p);
+    if (fused) return;
+    hr_probe_enter(&p->e->probe, op, (int)p->l, "residual_add", (hr_work){0});
+    hr_pass_run(p, residual_share, p->n);
+    hr_pass_leave(p);
 }
 
-/* A thread's rows of gate and up are the same, so that it can apply the activation to its own part without waiting. */
-static void gate_up_share(void *context, unsigned thread, unsigned n_threads) {
+static void set_gate_up(pass *p) {
+    hr_pass_products(p, HR_OP_GATE_UP, p->e->sizes.dim, 2, (const hr_mat *[]){&p->layer->gate, &p->layer->up});
+    hr_pass_result(p, 0, p->e->b.gate, p->e->sizes.ffn, false);
+    hr_pass_result(p, 1, p->e->b.up, p->e->sizes.ffn, false);
+}
+
+static void glu_share(void *context, unsigned thread, unsigned n_threads) {
     pass *p = context;
     size_t from, to;
-    hr_share(p->e->sizes.ffn, HR_ROW_GRAIN, thread, n_threads, &from, &to);
-    if (from == to) return;
-    for (int i = 0; i < 2; i++)
-        p->plan->matmul[p->products[i].w->dtype]->fn.matmul(&p->products[i], from, to, scratch_of(p, thread));
-    for (uint32_t t = 0; t < p->n; t++) {
-        size_t at = t * (size_t)p->e->sizes.ffn + from;
-        p->plan->glu->fn.glu(p->e->b.gate + at, p->e->b.up + at, p->e->b.gate + at, to - from);
-    }
+    hr_share(p->n * (size_t)p->e->sizes.ffn, 64, thread, n_threads, &from, &to);
+    if (from < to) p->plan->glu->fn.glu(p->e->b.gate + from, p->e->b.up + from, p->e->b.gate + from, to - from);
 }
 
 static void op_gate_up(pass *p) {
-    product(p, 0, &p->layer->gate, p->e->b.gate, p->e->sizes.ffn, false);
-    product(p, 1, &p->layer->up, p->e->b.up, p->e->sizes.ffn, false);
-    enter_products(p, HR_OP_GATE_UP);
-    hr_pool_run(p->e->pool, gate_up_share, p);
-    hr_probe_leave(&p->e->probe);
-}
-
-static void op_down(pass *p) {
-    product(p, 0, &p->layer->down, p->e->b.x, p->e->sizes.dim, true);
-    enter_products(p, HR_OP_DOWN);
-    prepare(p, p->e->b.gate, p->e->sizes.ffn);
+    hr_pass_enter(p, HR_OP_GATE_UP, NULL, 0);
     hr_pool_run(p->e->pool, product_share, p);
-    hr_probe_leave(&p->e->probe);
+    hr_pass_leave(p);
+    hr_probe_enter(&p->e->probe, HR_OP_GATE_UP, (int)p->l, p->plan->glu->name, (hr_work){0});
+    hr_pool_run(p->e->pool, glu_share, p);
+    hr_pass_leave(p);
 }
 
 /* ---- positions and KV ---- */
@@ -237,7 +221,7 @@ static void rope_share(void *context, unsigned thread, unsigned n_threads) {
     const hr_sizes *s = &p->e->sizes;
     const hr_hparams *hp = &p->m->hp;
     float *q = p->e->b.qkv, *k = q + s->q_dim;
-    const size_t ld = row_width(p);
+    const size_t ld = hr_pass_width(p);
     size_t t0, t1;
     hr_share(p->n, 1, thread, n_threads, &t0, &t1);
     if (t0 == t1) return;
@@ -255,13 +239,13 @@ static void rope_share(void *context, unsigned thread, unsigned n_threads) {
 
 static void op_rope(pass *p) {
     hr_probe_enter(&p->e->probe, HR_OP_ROPE, (int)p->l, p->plan->rope->name, (hr_work){0});
-    run(p, rope_share, p->n);
+    hr_pass_run(p, rope_share, p->n);
     hr_probe_leave(&p->e->probe);
 }
 
 static void append_share(void *context, unsigned thread, unsigned n_threads) {
     pass *p = context;
-    const size_t ld = row_width(p);
+    const size_t ld = hr_pass_width(p);
     const float *k = p->e->b.qkv + p->e->sizes.q_dim, *v = k + p->e->sizes.kv_dim;
     size_t from, to;
     hr_share(p->n, 1, thread, n_threads, &from, &to);
@@ -278,7 +262,7 @@ static void append_share(void *context, unsigned thread, unsigned n_threads) {
 static void op_kv_append(pass *p) {
     hr_probe_enter(&p->e->probe, HR_OP_KV_APPEND, (int)p->l, p->plan->append->name,
                    hr_work_kv_append(p->batch->segments[0].kv->g, p->n));
-    run(p, append_share, p->n);
+    hr_pass_run(p, append_share, p->n);
     hr_probe_leave(&p->e->probe);
 }
 
@@ -308,7 +292,7 @@ static void merge_share(void *context, unsigned thread, unsigned n_threads) {
 
 static hr_work attention_setup(pass *p) {
     const hr_sizes *s = &p->e->sizes;
-    const size_t ld = row_width(p);
+    const size_t ld = hr_pass_width(p);
     hr_work work = {0};
     p->units = 0, p->split = false;
     for (uint32_t i = 0; i < p->batch->n_segments; i++) {
@@ -361,28 +345,43 @@ static void op_head(pass *p) {
     p->n = batch->n_logits;
     p->plan = hr_engine_plan_for(p->e, p->n, 1);
     p->layer = NULL;
-    op_norm(p, p->e->b.x, p->m->output_norm, p->e->b.h, dim);
-    product(p, 0, &p->m->head, batch->logits, p->e->sizes.vocab, false);
-    enter_products(p, HR_OP_HEAD);
+    const hr_mat *head = &p->m->head;
+    hr_pass_products(p, HR_OP_HEAD, dim, 1, &head);
+    hr_pass_result(p, 0, batch->logits, p->e->sizes.vocab, false);
+    op_norm(p, p->e->b.x, p->m->output_norm);
+    if (is_fused(p, HR_FUSE_HEAD_SAMPLE) && p->n <= p->e->sizes.kept_rows && batch->logits == p->e->b.logits) {
+        hr_fused_head(p);
+        return;
+    }
+    hr_pass_enter(p, HR_OP_HEAD, NULL, 0);
     hr_pool_run(p->e->pool, product_share, p);
-    hr_probe_leave(&p->e->probe);
+    hr_pass_leave(p);
 }
 
 /* ---- the pass ---- */
 
 static void run_layer(pass *p) {
-    hr_buffers *b = &p->e->b;
-    const size_t dim = p->e->sizes.dim;
+    const hr_buffers *b = &p->e->b;
     hr_probe_layer_begin(&p->e->probe, (int)p->l);
-    op_norm(p, b->x, p->layer->attn_norm, b->h, dim);
-    op_qkv(p);
-    op_rope(p);
-    op_kv_append(p);
+    if (is_fused(p, HR_FUSE_QKV)) {
+        hr_fused_qkv(p);
+    } else {
+        set_qkv(p);
+        op_norm(p, b->x, p->layer->attn_norm);
+        op_qkv(p);
+        op_rope(p);
+        op_kv_append(p);
+    }
     op_attention(p);
-    op_out(p);
-    op_norm(p, b->x, p->layer->ffn_norm, b->h, dim);
-    op_gate_up(p);
-    op_down(p);
+    op_residual(p, HR_OP_OUT, &p->layer->wo, b->att);
+    if (is_fused(p, HR_FUSE_GATE_UP)) {
+        hr_fused_gate_up(p);
+    } else {
+        set_gate_up(p);
+        op_norm(p, b->x, p->layer->ffn_norm);
+        op_gate_up(p);
+    }
+    op_residual(p, HR_OP_DOWN, &p->layer->down, b->gate);
     hr_probe_layer_end(&p->e->probe);
 }
 
@@ -390,6 +389,7 @@ void hr_forward(hr_engine *e, const hr_batch *batch) {
     const uint32_t n_q = batch->n_segments == 1 ? batch->n : 1;
     pass p = {.e = e, .m = e->model, .batch = batch, .n = batch->n, .plan = hr_engine_plan_for(e, batch->n, n_q)};
     hr_probe_pass_begin(&e->probe, batch->phase, batch->n);
+    e->kept_rows = 0;
     op_embed(&p);
     for (p.l = 0; p.l < e->model->hp.n_layers; p.l++) {
         p.layer = &e->model->layers[p.l];

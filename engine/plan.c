@@ -7,40 +7,77 @@
 
 /* ---- kernels ---- */
 
-static const hr_kernel *choose(const hr_engine *e, hr_family family, hr_dtype dtype, uint32_t n) {
-    const hr_kernel_query q = {.family = family,
-                               .isa = e->isa,
-                               .dtype = dtype,
-                               .dtype2 = e->config.v_type,
-                               .act = e->act,
-                               .n = n,
-                               .order = e->model->info.order,
-                               .flash = e->config.flash};
+/* The row for an op class: one of --kernel where its row fits, else the best. */
+static const hr_kernel *choose(const hr_engine *e, hr_op op, hr_kernel_query q) {
+    q.isa = e->isa, q.act = e->act, q.dtype2 = e->config.v_type, q.flash = e->config.flash;
+    for (uint32_t i = 0; i < e->config.n_forces; i++) {
+        if (e->config.forces[i].op != op) continue;
+        q.name = e->config.forces[i].name;
+        const hr_kernel *forced = hr_kernel_choose(&q);
+        if (forced) return forced;
+    }
+    q.name = NULL;
     return hr_kernel_choose(&q);
 }
 
 void hr_plan_choose(const hr_engine *e, uint32_t n, uint32_t n_q, hr_plan *out) {
     const hr_dtype k = e->config.k_type, embed = e->model->embed.dtype;
-    *out = (hr_plan){.n = n,
-                     .n_q = n_q,
-                     .acts = choose(e, HR_FAM_ACTS, embed, n),
-                     .attn = choose(e, HR_FAM_ATTN, k, n_q),
-                     .merge = choose(e, HR_FAM_ATTN_MERGE, k, n_q),
-                     .norm = choose(e, HR_FAM_NORM, embed, n),
-                     .rope = choose(e, HR_FAM_ROPE, embed, n),
-                     .glu = choose(e, HR_FAM_GLU, embed, n),
-                     .append = choose(e, HR_FAM_KV_APPEND, k, n),
-                     .embed = choose(e, HR_FAM_EMBED, embed, n)};
-    for (int t = 0; t < HR_DTYPE_COUNT; t++) out->matmul[t] = choose(e, HR_FAM_MATMUL, (hr_dtype)t, n);
+    const hr_order order = e->model->embed.order;
+#define ROW(op, fam, type, tokens) \
+    choose(e, op, (hr_kernel_query){.family = fam, .dtype = type, .order = order, .n = tokens})
+    out->n = n, out->n_q = n_q, out->n_products = 0;
+    out->acts = ROW(HR_OP_COUNT, HR_FAM_ACTS, embed, n);
+    out->attn = ROW(HR_OP_ATTENTION, HR_FAM_ATTN, k, n_q);
+    out->merge = ROW(HR_OP_ATTENTION, HR_FAM_ATTN_MERGE, k, n_q);
+    out->norm = ROW(HR_OP_NORM, HR_FAM_NORM, embed, n);
+    out->rope = ROW(HR_OP_ROPE, HR_FAM_ROPE, embed, n);
+    out->glu = ROW(HR_OP_GATE_UP, HR_FAM_GLU, embed, n);
+    out->append = ROW(HR_OP_KV_APPEND, HR_FAM_KV_APPEND, k, n);
+    out->embed = ROW(HR_OP_EMBED, HR_FAM_EMBED, embed, n);
+#undef ROW
 }
 
-const hr_plan *hr_engine_plan_for(hr_engine *e, uint32_t n, uint32_t n_q) {
-    for (int i = 0; i < 2; i++)
+static const hr_kernel *product(const hr_engine *e, hr_plan *p, hr_op op, const hr_mat *w, uint32_t tile) {
+    for (size_t i = 0; i < p->n_products; i++) {
+        const struct hr_plan_product *k = &p->products[i];
+        if (k->op == op && k->dtype == w->dtype && k->order == w->order && k->tile == tile) return k->kernel;
+    }
+    const hr_kernel_query q = {.family = HR_FAM_MATMUL, .dtype = w->dtype, .order = w->order, .n = p->n, .tile = tile};
+    const hr_kernel *kernel = choose(e, op, q);
+    if (p->n_products < sizeof p->products / sizeof *p->products)
+        p->products[p->n_products++] = (struct hr_plan_product){op, w->dtype, w->order, tile, kernel};
+    return kernel;
+}
+
+void hr_plan_group(const hr_engine *e, hr_plan *p, hr_op op, const hr_mat *const *mats, size_t n, hr_group *out) {
+    out->n = n, out->acts = p->acts, out->tile = 0;
+    for (size_t i = 0; i < n; i++) {
+        const hr_kernel *row = out->rows[i] = product(e, p, op, mats[i], out->tile);
+        if (!row->tile || out->tile) continue;
+        out->tile = row->tile;
+        if (row->isa != p->acts->isa) { /* tiles are private to an ISA; the values are the same on all */
+            hr_kernel_query q = {.family = HR_FAM_ACTS, .isa = row->isa, .act = e->act, .n = p->n};
+            out->acts = hr_kernel_choose(&q);
+        }
+    }
+}
+
+hr_plan *hr_engine_plan_for(hr_engine *e, uint32_t n, uint32_t n_q) {
+    enum { PLANS = sizeof e->plan / sizeof *e->plan };
+    for (int i = 0; i < PLANS; i++)
         if (e->plan[i].n == n && e->plan[i].n_q == n_q) return &e->plan[i];
     hr_plan *slot = &e->plan[e->plan_next];
-    e->plan_next ^= 1;
+    e->plan_next = (e->plan_next + 1) % PLANS;
     hr_plan_choose(e, n, n_q, slot);
     return slot;
+}
+
+/* The name of an op's matrix product, as its record has it. */
+static const char *product_name(const hr_engine *e, hr_plan *p, hr_op op, const hr_mat *w) {
+    const char *kernel = product(e, p, op, w, 0)->name;
+    for (const hr_fused_op *f = hr_fused_ops; f->name; f++)
+        if (f->op == op && (e->config.fusion & f->bit)) return hr_fused_name(f->name, kernel);
+    return kernel;
 }
 
 json_t *hr_engine_kernels(const hr_engine *e, hr_phase phase, size_t n) {
@@ -49,42 +86,51 @@ json_t *hr_engine_kernels(const hr_engine *e, hr_phase phase, size_t n) {
     hr_plan_choose(e, tokens, phase == HR_PHASE_PREFILL ? tokens : 1, &p);
     hr_plan_choose(e, phase == HR_PHASE_PREFILL ? 1 : tokens, 1, &head);
     const hr_layer *l = &e->model->layers[0];
+    const bool joined = e->config.fusion & HR_FUSE_QKV; /* then RoPE and append are no ops of their own */
     const struct {
         hr_op op;
-        const hr_kernel *kernel;
-    } rows[] = {{HR_OP_EMBED, p.embed},
-                {HR_OP_NORM, p.norm},
-                {HR_OP_QKV, p.matmul[l->wq.dtype]},
-                {HR_OP_ROPE, p.rope},
-                {HR_OP_KV_APPEND, p.append},
-                {HR_OP_ATTENTION, p.attn},
-                {HR_OP_OUT, p.matmul[l->wo.dtype]},
-                {HR_OP_GATE_UP, p.matmul[l->gate.dtype]},
-                {HR_OP_DOWN, p.matmul[l->down.dtype]},
-                {HR_OP_HEAD, head.matmul[e->model->head.dtype]}};
+        const char *name;
+    } rows[] = {{HR_OP_EMBED, p.embed->name},
+                {HR_OP_NORM, p.norm->name},
+                {HR_OP_QKV, product_name(e, &p, HR_OP_QKV, &l->wq)},
+                {HR_OP_ROPE, joined ? NULL : p.rope->name},
+                {HR_OP_KV_APPEND, joined ? NULL : p.append->name},
+                {HR_OP_ATTENTION, p.attn->name},
+                {HR_OP_OUT, product_name(e, &p, HR_OP_OUT, &l->wo)},
+                {HR_OP_GATE_UP, product_name(e, &p, HR_OP_GATE_UP, &l->gate)},
+                {HR_OP_DOWN, product_name(e, &p, HR_OP_DOWN, &l->down)},
+                {HR_OP_HEAD, product_name(e, &head, HR_OP_HEAD, &e->model->head)}};
     json_t *map = json_object();
     for (size_t i = 0; map && i < sizeof rows / sizeof *rows; i++)
-        json_object_set_new(map, hr_op_names[rows[i].op], json_string(rows[i].kernel->name));
+        if (rows[i].name) json_object_set_new(map, hr_op_names[rows[i].op], json_string(rows[i].name));
     return map;
 }
 
 /* ---- work ---- */
 
-static void add_product(const hr_plan *p, const hr_mat *w, size_t n, hr_step_work *sum) {
-    hr_work one = hr_work_matmul(p->matmul[w->dtype], w, n);
-    sum->bytes_weights += one.bytes;
-    sum->flops[one.unit] += one.flops;
+static void add_products(const hr_engine *e, hr_plan *p, hr_op op, const hr_mat *const *mats, size_t n_mats, size_t n,
+                         hr_step_work *sum) {
+    hr_group group;
+    hr_plan_group(e, p, op, mats, n_mats, &group);
+    for (size_t i = 0; i < n_mats; i++) {
+        hr_work one = hr_work_matmul(group.rows[i], mats[i], n);
+        sum->bytes_weights += one.bytes;
+        sum->flops[one.unit] += one.flops;
+    }
 }
 
 /* Weights of one pass of n tokens with logits of n_logits rows. */
-static void add_weights(const hr_engine *e, const hr_plan *p, const hr_plan *head, size_t n, size_t n_logits,
-                        hr_step_work *sum) {
+static void add_weights(const hr_engine *e, hr_plan *p, hr_plan *head, size_t n, size_t n_logits, hr_step_work *sum) {
     const hr_model *m = e->model;
     const size_t dim = m->hp.dim * sizeof(float);
     for (uint32_t i = 0; i < m->hp.n_layers; i++) {
         const hr_layer *l = &m->layers[i];
-        const hr_mat *mats[] = {&l->wq, &l->wk, &l->wv, &l->wo, &l->gate, &l->up, &l->down};
-        for (size_t j = 0; j < sizeof mats / sizeof *mats; j++) add_product(p, mats[j], n, sum);
+        const hr_mat *qkv[] = {&l->wq, &l->wk, &l->wv}, *gate_up[] = {&l->gate, &l->up}, *out = &l->wo,
+                     *down = &l->down;
+        add_products(e, p, HR_OP_QKV, qkv, 3, n, sum);
+        add_products(e, p, HR_OP_OUT, &out, 1, n, sum);
+        add_products(e, p, HR_OP_GATE_UP, gate_up, 2, n, sum);
+        add_products(e, p, HR_OP_DOWN, &down, 1, n, sum);
         sum->bytes_weights += 2 * dim;
     }
     if (!m->info.tied) {
@@ -93,7 +139,8 @@ static void add_weights(const hr_engine *e, const hr_plan *p, const hr_plan *hea
         sum->bytes_weights += hr_mat_bytes(&rows);
     }
     if (n_logits) {
-        add_product(head, &m->head, n_logits, sum);
+        const hr_mat *w = &m->head;
+        add_products(e, head, HR_OP_HEAD, &w, 1, n_logits, sum);
         sum->bytes_weights += dim;
     }
 }
@@ -161,8 +208,10 @@ hr_sizes hr_sizes_of(const hr_model_info *info, const hr_engine_config *c, hr_ac
                   .head_dim = info->head_dim,
                   .n_heads = info->n_heads,
                   .n_kv_heads = info->n_kv_heads,
+                  .kept_rows = 0,
                   .flash = c->flash,
                   .act = act};
+    if (c->fusion & HR_FUSE_HEAD_SAMPLE) s.kept_rows = s.max_seqs < HR_KEPT_ROWS ? s.max_seqs : HR_KEPT_ROWS;
     const uint32_t pass = c->ubatch < c->batch ? c->ubatch : c->batch;
     s.tokens = pass < c->ctx ? pass : c->ctx;
     if (s.tokens < c->max_seqs) s.tokens = c->max_seqs;
@@ -174,6 +223,47 @@ static void *take(char *base, size_t *used, size_t count, size_t bytes) {
     void *at = base ? base + *used : NULL;
     *used = hr_align_up(*used + hr_mul(count, bytes), 128);
     return at;
+}
+
+/* Activations of T tokens in rows of ld values. */
+static void place_acts(hr_act act, char *base, size_t *used, size_t T, size_t ld, hr_acts *a) {
+    if (act == HR_ACT_F32) a->f32 = take(base, used, T * ld, sizeof(float));
+    if (act == HR_ACT_BF16) a->bf16 = take(base, used, T * ld, sizeof(uint16_t));
+    if (act == HR_ACT_INT8 || act == HR_ACT_INT8_ROW) {
+        a->q = take(base, used, T * ld, 1);
+        a->d = take(base, used, T * ld / 32, sizeof(float));
+        a->sum = take(base, used, T * ld / 32, sizeof(int32_t));
+    }
+}
+
+/* Bytes of tiles for T tokens: the most that any row of the table wants. */
+static size_t tiles_bytes(hr_act act, size_t T, size_t ld) {
+    size_t most = 0;
+    const hr_kernel *k;
+    for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++) {
+        if (k->family != HR_FAM_MATMUL || !k->tile || (k->act >= 0 && k->act != (int)act)) continue;
+        const size_t bytes = hr_mul((T + k->tile - 1) / k->tile, hr_acts_tile_bytes(act, k->tile, ld));
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+float *hr_buffers_own(const hr_sizes *s, const hr_buffers *b, unsigned thread, hr_acts *acts) {
+    size_t used = 0;
+    char *base = b->own + thread * b->own_bytes;
+    *acts = (hr_acts){0};
+    float *h = take(base, &used, HR_OWN_TOKENS * (size_t)s->dim, sizeof(float));
+    place_acts(s->act, base, &used, HR_OWN_TOKENS, hr_align_up(s->dim, 64), acts);
+    return h;
+}
+
+/* Bytes of that. */
+static size_t own_bytes(const hr_sizes *s) {
+    size_t used = 0;
+    hr_acts acts;
+    take(NULL, &used, HR_OWN_TOKENS * (size_t)s->dim, sizeof(float));
+    place_acts(s->act, NULL, &used, HR_OWN_TOKENS, hr_align_up(s->dim, 64), &acts);
+    return hr_align_up(used, 4096);
 }
 
 size_t hr_buffers_place(const hr_sizes *s, char *base, hr_buffers *b) {
@@ -191,13 +281,12 @@ size_t hr_buffers_place(const hr_sizes *s, char *base, hr_buffers *b) {
     b->up = take(base, &used, T * s->ffn, sizeof(float));
     b->logits = take(base, &used, R * s->vocab, sizeof(float));
     b->rope = take(base, &used, T * s->head_dim, sizeof(float));
-    if (s->act == HR_ACT_F32) b->acts.f32 = take(base, &used, T * ld, sizeof(float));
-    if (s->act == HR_ACT_BF16) b->acts.bf16 = take(base, &used, T * ld, sizeof(uint16_t));
-    if (s->act == HR_ACT_INT8 || s->act == HR_ACT_INT8_ROW) {
-        b->acts.q = take(base, &used, T * ld, 1);
-        b->acts.d = take(base, &used, T * ld / 32, sizeof(float));
-        b->acts.sum = take(base, &used, T * ld / 32, sizeof(int32_t));
-    }
+    place_acts(s->act, base, &used, T, ld, &b->acts);
+    b->acts.tiles = take(base, &used, tiles_bytes(s->act, T, ld), 1);
+    b->own_bytes = own_bytes(s);
+    used = hr_align_up(used, 4096);
+    b->own = take(base, &used, s->threads, b->own_bytes);
+    b->kept = take(base, &used, hr_mul(s->threads, s->kept_rows), sizeof *b->kept);
     b->partial_floats = hr_attn_partial_floats(s->n_heads, s->n_kv_heads, s->head_dim, s->ctx);
     b->partial = take(base, &used, s->max_seqs * b->partial_floats, sizeof(float));
     const size_t product = hr_matmul_scratch(ld, T);

@@ -3,6 +3,7 @@
 #include "kernels/base/random.h"
 
 #include <math.h>
+#include <string.h>
 
 /* Uniform in [0, 1), 53 bits. */
 static double uniform(uint64_t *rng) {
@@ -50,6 +51,20 @@ static void sift_down(hr_candidate *heap, size_t n, size_t i) {
     heap[i] = moved;
 }
 
+static void make_heap(hr_candidate *heap, size_t n) {
+    for (size_t j = n / 2; j-- > 0;) sift_down(heap, n, j);
+}
+
+/* The worst goes to the end, again and again: best first. */
+static void sort_heap(hr_candidate *heap, size_t n) {
+    for (size_t end = n; end-- > 1;) {
+        hr_candidate worst = heap[0];
+        heap[0] = heap[end];
+        heap[end] = worst;
+        sift_down(heap, end, 0);
+    }
+}
+
 size_t hr_top_k(const float *logits, size_t n, size_t k, hr_candidate *out) {
     if (k > n) k = n;
     if (k == 0) return 0;
@@ -57,20 +72,40 @@ size_t hr_top_k(const float *logits, size_t n, size_t k, hr_candidate *out) {
         hr_candidate c = {isnan(logits[i]) ? -INFINITY : logits[i], (int32_t)i};
         if (i < k) {
             out[i] = c;
-            if (i + 1 == k)
-                for (size_t j = k / 2; j-- > 0;) sift_down(out, k, j);
+            if (i + 1 == k) make_heap(out, k);
         } else if (c.logit > out[0].logit) { /* of equals the earlier id stays */
             out[0] = c;
             sift_down(out, k, 0);
         }
     }
-    for (size_t end = k; end-- > 1;) { /* the worst goes to the end, again and again: best first */
-        hr_candidate worst = out[0];
-        out[0] = out[end];
-        out[end] = worst;
-        sift_down(out, end, 0);
-    }
+    sort_heap(out, k);
     return k;
+}
+
+static float largest_of(const float *x, size_t n) {
+    float best = -INFINITY;
+    for (size_t i = 0; i < n; i++) best = x[i] > best ? x[i] : best;
+    return best;
+}
+
+static void keep_one(hr_kept *kept, hr_candidate c) {
+    if (kept->n < kept->k) {
+        kept->at[kept->n++] = c;
+        if (kept->n == kept->k) make_heap(kept->at, kept->k);
+    } else if (is_better(c, kept->at[0])) {
+        kept->at[0] = c;
+        sift_down(kept->at, kept->k, 0);
+    }
+}
+
+void hr_kept_add(hr_kept *kept, const float *logits, size_t n, int32_t id0) {
+    enum { BLOCK = 64 };
+    for (size_t i = 0; i < n; i += BLOCK) {
+        const size_t m = n - i < BLOCK ? n - i : BLOCK;
+        if (kept->n == kept->k && largest_of(logits + i, m) < kept->at[0].logit) continue;
+        for (size_t j = i; j < i + m; j++)
+            keep_one(kept, (hr_candidate){isnan(logits[j]) ? -INFINITY : logits[j], id0 + (int32_t)j});
+    }
 }
 
 /* ---- drawing */
@@ -139,4 +174,24 @@ int32_t hr_sample(const float *logits, size_t n, const hr_sampling *how, uint64_
         if (got == n || sum_of(scratch, got, max, how->temperature) >= how->top_p * total)
             return draw_sorted(scratch, got, total, how, rng);
     }
+}
+
+int32_t hr_sample_kept(const hr_kept *kept, size_t parts, size_t stride, size_t vocab, const hr_sampling *how,
+                       uint64_t *rng, hr_candidate *scratch) {
+    const bool greedy = !(how->temperature > 0);
+    const size_t k = greedy ? 1 : how->top_k > 0 ? (size_t)how->top_k : vocab;
+    hr_kept best;
+    if (k > HR_KEEP_MAX || k >= vocab) return -1;
+    hr_kept_init(&best, (uint32_t)k);
+    for (size_t p = 0; p < parts; p++) {
+        const hr_kept *part = &kept[p * stride];
+        if (part->k < k) return -1;
+        for (size_t i = 0; i < part->n; i++) keep_one(&best, part->at[i]);
+    }
+    if (best.n < k) return -1;
+    memcpy(scratch, best.at, k * sizeof *scratch);
+    sort_heap(scratch, k);
+    if (!isfinite(scratch[0].logit)) return -1;
+    return greedy ? scratch[0].id
+                  : draw_sorted(scratch, k, sum_of(scratch, k, scratch[0].logit, how->temperature), how, rng);
 }

@@ -44,7 +44,7 @@ static hr_family family_of(hr_op op) {
 typedef struct use {
     bool ran[HR_PHASE_COUNT];
     double bytes[HR_PHASE_COUNT], flops[HR_PHASE_COUNT]; /* a token, summed over its ops */
-} use;
+} use; /* ops are looked at one by one, so that each row has its own work; joined ones are composed of these rows */
 
 /* Adds what the recorder saw in one pass of `tokens` tokens. */
 static void add_records(const hr_engine *engine, hr_phase phase, size_t tokens, use *uses) {
@@ -111,6 +111,17 @@ static json_t *dtypes_json(const hr_kernel *k) {
     for (int t = 0; t < HR_DTYPE_COUNT; t++)
         if (k->dtypes >> t & 1u) json_array_append_new(list, json_string(hr_dtypes[t].name));
     return list;
+}
+
+/* A joined op as a row: composed of the rows beside it, whose work is its work. Every pass runs it. */
+static json_t *fused_json(const hr_fused_op *f, unsigned fusion, bool model) {
+    const bool chosen = model && (fusion & f->bit);
+    json_t *row = json_pack("{s:s, s:s, s:s, s:[], s:n, s:b, s:[], s:n, s:n}", "op", "fused", "name", f->name, "isa",
+                            hr_isa_name(HR_ISA_GENERIC), "dtypes", "act", "chosen", (int)chosen, "phases",
+                            "bytes_token", "flops_token");
+    for (int p = 0; chosen && p < HR_PHASE_COUNT; p++)
+        json_array_append_new(json_object_get(row, "phases"), json_string(hr_phase_names[p]));
+    return row;
 }
 
 /* Decode speaks for a row that runs in both phases. */
@@ -196,10 +207,13 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
     if (!uses) HR_FAIL(HR_ERR_MEMORY, "out of memory for the list of kernels");
     hr_progress_init(&progress, output.progress);
     hr_status status = HR_OK;
+    unsigned fusion = 0;
     if (hr_args_given(args, "--model")) {
         status = hr_text_run_init(args, false, run);
         uint32_t ctx = PREFILL_TOKENS + 1;
         if (status == HR_OK && ctx > run->info.ctx) ctx = run->info.ctx;
+        fusion = run->args.config.fusion;
+        run->args.config.fusion = 0;
         if (status == HR_OK) status = hr_text_run_open(run, ctx, &progress);
         if (status == HR_OK) status = observe(run, uses);
         hr_progress_clear(&progress);
@@ -211,6 +225,9 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
             if (!strcmp(isa, "auto") || hr_kernel_at(i)->isa <= hr_isa_parse(isa))
                 json_array_append_new(rows, row_json(hr_kernel_at(i), &uses[i]));
         status = say_width(&output);
+        for (const hr_fused_op *f = hr_fused_ops; f->name; f++)
+            if (f == hr_fused_ops || f->bit != f[-1].bit)
+                json_array_append_new(rows, fused_json(f, fusion, hr_args_given(args, "--model")));
         if (status == HR_OK) status = print(&output, rows, hr_args_given(args, "--model"));
         json_decref(rows);
     }

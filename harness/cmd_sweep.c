@@ -132,6 +132,8 @@ static void read_axes(const hr_args *args, hr_axes *a) {
                    .kv_alloc = words(args, "--kv-alloc"),
                    .isa = words(args, "--isa"),
                    .weights = words(args, "--weights"),
+                   .fusion = words(args, "--fusion"),
+                   .kernel = words(args, "--kernel"),
                    .copy = hr_args_int(args, "--mmap") == 0,
                    .small_pages = hr_args_int(args, "--huge-pages") == 0,
                    .free_threads = hr_args_int(args, "--pin") == 0,

@@ -41,6 +41,7 @@ static bool fits(const hr_kernel *k, const hr_kernel_query *q, unsigned features
     if (!has_dtype(k, q->dtype) || (k->act >= 0 && k->act != (int)q->act)) return false;
     if (q->n < k->n_min || (k->n_max && q->n > k->n_max)) return false;
     if (q->name && strcmp(q->name, k->name) != 0) return false;
+    if (q->tile && k->tile && k->tile != q->tile) return false;
     if (q->family == HR_FAM_MATMUL && !((k->orders ? k->orders : 1u << HR_ORDER_ROWS) >> q->order & 1u)) return false;
     const bool two_types = q->family == HR_FAM_ATTN || q->family == HR_FAM_KV_APPEND;
     if (two_types && !has_dtype(k, q->dtype2)) return false;

@@ -194,6 +194,7 @@ typedef struct hr_kernel_query {
     uint32_t n;
     hr_order order; /* MATMUL and EMBED: of the weights */
     bool flash;
+    uint32_t tile;    /* MATMUL: activations lie in tiles of this width, so the row reads these or none; 0: any row */
     const char *name; /* NULL: any; else the row must have this name, and rank does not matter */
 } hr_kernel_query;
 

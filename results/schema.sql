@@ -6,7 +6,7 @@
 -- `seq` counts insertions: `last` is the row with the highest.
 
 PRAGMA application_id = 1213354836; -- 0x48525354, "HRST": marks the file as ours
-PRAGMA user_version = 1;            -- version of this schema; a program refuses any other
+PRAGMA user_version = 2;            -- version of this schema; a program refuses any other
 
 CREATE TABLE machine (
     machine_class TEXT PRIMARY KEY, -- CPU or GPU model, cores, memory: "epyc-zen4-2c-24g"
@@ -40,7 +40,7 @@ CREATE TABLE cell (
     n_depth INTEGER, test_time TEXT, avg_ns REAL, stddev_ns REAL, avg_ts REAL, stddev_ts REAL, test TEXT,
     cell_id TEXT NOT NULL, run_id TEXT NOT NULL REFERENCES run (run_id), status TEXT, error TEXT, n_seqs INTEGER,
     isl INTEGER, osl INTEGER, quant TEXT, act TEXT, kv_layout TEXT, page_size INTEGER, kv_alloc TEXT, fusion TEXT,
-    weights TEXT, isa TEXT, device TEXT, seed INTEGER, tags TEXT,
+    forced TEXT, weights TEXT, isa TEXT, device TEXT, seed INTEGER, tags TEXT,
     ttft_ms_n INTEGER, ttft_ms_min REAL, ttft_ms_p50 REAL, ttft_ms_p90 REAL, ttft_ms_p95 REAL, ttft_ms_p99 REAL,
     ttft_ms_max REAL, ttft_ms_mean REAL, ttft_ms_stddev REAL, ttft_ms_mad REAL, ttft_ms_ci95_lo REAL,
     ttft_ms_ci95_hi REAL, ttft_ms_weak TEXT,

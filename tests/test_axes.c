@@ -9,7 +9,7 @@ static const hr_machine machine = {
     .cpu = "test", .class_name = "test-2c-8g", .cores = 2, .threads = 2, .memory_bytes = (uint64_t)8 << 30};
 
 static const char *const w_tiny[] = {"synth:tiny"}, *const w_native[] = {"native"}, *const w_auto[] = {"auto"};
-static const char *const w_rows[] = {"native"};
+static const char *const w_rows[] = {"native"}, *const w_all[] = {"all"};
 static const char *const w_bf16[] = {"bf16"}, *const w_head[] = {"head"}, *const w_generic[] = {"generic"};
 static const int64_t i_0[] = {0}, i_1[] = {1}, i_16[] = {16}, i_512[] = {512}, i_2048[] = {2048};
 
@@ -25,6 +25,7 @@ static hr_axes base(void) {
                      .kv_layout = WORDS(w_head),
                      .isa = WORDS(w_generic),
                      .weights = WORDS(w_rows),
+                     .fusion = WORDS(w_all),
                      .depth = INTS(i_0),
                      .seqs = INTS(i_1),
                      .batch = INTS(i_2048),
@@ -150,12 +151,13 @@ static void mean_context_and_steps(void **state) {
 static void fingerprint_follows_the_configuration(void **state) {
     (void)state;
     const hr_cell_config one = {.model = "m", .kind = HR_CELL_PP, .n_prompt = 8, .kv_alloc = "per-request"};
-    enum { N = 16 };
+    enum { N = 18 };
     hr_cell_config c[N];
     for (size_t i = 0; i < N; i++) c[i] = one;
     c[1].n_prompt++, c[2].depth++, c[3].quant++, c[4].act++, c[5].k_type++, c[6].v_type++, c[7].kv_layout++;
     c[8].threads++, c[9].flash = true, c[10].ubatch++, c[11].isa++;
     c[12].weights = HR_ORDER_PANELS, c[13].copy = true, c[14].small_pages = true, c[15].free_threads = true;
+    c[16].fusion = HR_FUSE_QKV, snprintf(c[17].forced, sizeof c[17].forced, "qkv=x");
     char ids[N + 2][33];
     for (size_t i = 0; i < N; i++) hr_cell_id(&c[i], "hash", "class", "", ids[i]);
     hr_cell_id(&one, "other", "class", "", ids[N]);
@@ -190,6 +192,8 @@ static void configuration_survives_the_line(void **state) {
                               .threads = 2,
                               .isa = HR_ISA_AVX2,
                               .weights = HR_ORDER_PANELS,
+                              .fusion = HR_FUSE_QKV,
+                              .forced = "norm=rms_norm_generic",
                               .copy = true,
                               .small_pages = true,
                               .free_threads = true};

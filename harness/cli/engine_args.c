@@ -55,6 +55,10 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     HR_TRY(hr_weights_parse(hr_args_text(args, "--weights"), &out->order));
     out->copy = hr_args_int(args, "--mmap") == 0;
     HR_TRY(hr_kv_layout_parse(hr_args_text(args, "--kv-layout"), &c->kv_layout));
+    HR_TRY(hr_fusion_parse(hr_args_text(args, "--fusion"), &c->fusion));
+    size_t n_forced;
+    const char *const *forced = hr_args_texts(args, "--kernel", &n_forced);
+    for (size_t i = 0; i < n_forced; i++) HR_TRY(hr_kernel_force_add(c, forced[i]));
     c->act = act_of(hr_args_text(args, "--act"));
     c->k_type = dtype_of(hr_args_text(args, "--cache-type-k"));
     c->v_type = dtype_of(hr_args_text(args, "--cache-type-v"));

@@ -19,7 +19,6 @@ static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "
 static const char *const allocators[] = {"per-request", "paged", NULL};
 static const char *const zero_one[] = {"0", "1", NULL};
 static const char *const zero[] = {"0", NULL};
-static const char *const none[] = {"none", NULL};
 static const char *const orders[] = {"native", "repacked", NULL};
 static const char *const cpu[] = {"cpu", NULL};
 static const char *const isas[] = {"auto", "generic", "avx2", "avxvnni", "avx512", NULL};
@@ -103,7 +102,17 @@ WORD(kv_alloc, .name = "--kv-alloc", .choices = allocators, .metavar = "ALLOC",
          "needs)");
 NUMBER(flash, .name = "--flash-attn", .alias = "-fa", .choices = zero_one, .max = 1, .fallback = "1", .metavar = "0|1",
        .help = "attention in tiles with online softmax; 0 writes all scores out");
-WORD(fusion, .name = "--fusion", .choices = none, .fallback = "none", .metavar = "WORD", .help = "fused operations");
+#define FUSION_ROW                                                      \
+    .name = "--fusion", .min = 1, .fallback = "all", .metavar = "LIST", \
+    .help = "operations joined into one: none, all, or names joined by + of qkv, gate-up, out-residual, head-sample"
+const hr_opt hr_opt_fusion = {FUSION_ROW, .group = FIXED, .kind = HR_OPT_TEXT};
+const hr_opt hr_opt_fusion_list = {FUSION_ROW, .group = SWEPT, .kind = HR_OPT_TEXTS};
+const hr_opt hr_opt_kernel = {.name = "--kernel",
+                              .group = FIXED,
+                              .kind = HR_OPT_TEXTS,
+                              .min = 1,
+                              .metavar = "OP=NAME",
+                              .help = "an op class takes this row of `headroom kernels` where it fits; repeatable"};
 WORD(weights, .name = "--weights", .choices = orders, .fallback = HR_WEIGHTS_DEFAULT, .metavar = "ORDER",
      .help = "order of the weights in memory: rows as in the file, or panels of 16 rows for the vector units");
 NUMBER(threads, .name = "--threads", .alias = "-t", .min = 1, .max = 1024, .metavar = "N",

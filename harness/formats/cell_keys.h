@@ -21,7 +21,7 @@
     X(avg_ts, REAL) X(stddev_ts, REAL) X(samples_ns, SAMPLES) X(samples_ts, SAMPLES) X(test, TEXT)                   \
     X(cell_id, TEXT) X(run_id, TEXT) X(status, TEXT) X(error, TEXT) X(n_seqs, INT) X(isl, INT) X(osl, INT)           \
     X(quant, TEXT) X(act, TEXT) X(kv_layout, TEXT) X(page_size, INT) X(kv_alloc, TEXT) X(fusion, TEXT)               \
-    X(weights, TEXT) X(isa, TEXT) X(device, TEXT) X(seed, INT) X(tags, TEXT) X(ttft_ms, DIST)                        \
+    X(forced, TEXT) X(weights, TEXT) X(isa, TEXT) X(device, TEXT) X(seed, INT) X(tags, TEXT) X(ttft_ms, DIST)                        \
     X(ttft_queue_ms, DIST) X(ttft_prefill_ms, DIST) X(ttft_first_sample_ms, DIST) X(tpot_excl_first_ms, DIST)        \
     X(itl_step_ms, DIST) X(e2e_ms, DIST) X(prefill_tok_s, REAL) X(decode_tok_s, REAL) X(output_tok_s, REAL)          \
     X(per_user_tok_s, REAL) X(requests_s, REAL) X(prefill_req_s_device, REAL) X(decode_tok_s_device, REAL)           \

@@ -24,11 +24,12 @@ static hr_unit unit_of_act(const json_t *cell) {
     return !strncmp(act, "int8", 4) ? HR_UNIT_INT8 : !strcmp(act, "bf16") ? HR_UNIT_BF16 : HR_UNIT_FP32;
 }
 
-/* As the kernel's own row says; for kernels that this build does not have, by what they compute. */
+/* As the row of the kernel, or of a joined op's product ("qkv_fused+row"), says; for kernels that this build does not have, by what they compute. */
 static hr_unit unit_of(const json_t *cell, const char *op, const char *kernel) {
     const hr_kernel *k;
+    const char *plus = strchr(kernel, '+'), *row = plus ? plus + 1 : kernel;
     for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++)
-        if (!strcmp(k->name, kernel)) return k->unit;
+        if (!strcmp(k->name, row)) return k->unit;
     return multiplies_matrices(op) ? unit_of_act(cell) : HR_UNIT_FP32;
 }
 

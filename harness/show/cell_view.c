@@ -34,12 +34,12 @@ static const line measured[] = {{"test", PLAIN},       {"status", PLAIN},     {"
                                 {"test_time", PLAIN},  {"tags", PLAIN},       {"model_filename", PLAIN},
                                 {"model_type", PLAIN}, {"model_size", BYTES}, {"model_n_params", PLAIN},
                                 {NULL, PLAIN}};
-static const line setup[] = {{"quant", PLAIN},    {"act", PLAIN},          {"kv_layout", PLAIN}, {"page_size", PLAIN},
-                             {"kv_alloc", PLAIN}, {"type_k", PLAIN},       {"type_v", PLAIN},    {"flash_attn", PLAIN},
-                             {"fusion", PLAIN},   {"weights", PLAIN},      {"n_prompt", PLAIN},  {"n_gen", PLAIN},
-                             {"n_depth", PLAIN},  {"isl", PLAIN},          {"osl", PLAIN},       {"n_seqs", PLAIN},
-                             {"n_batch", PLAIN},  {"n_ubatch", PLAIN},     {"n_threads", PLAIN}, {"isa", PLAIN},
-                             {"device", PLAIN},   {"n_gpu_layers", PLAIN}, {"seed", PLAIN},      {NULL, PLAIN}};
+static const line setup[] = {
+    {"quant", PLAIN},   {"act", PLAIN},      {"kv_layout", PLAIN},    {"page_size", PLAIN}, {"kv_alloc", PLAIN},
+    {"type_k", PLAIN},  {"type_v", PLAIN},   {"flash_attn", PLAIN},   {"fusion", PLAIN},    {"forced", PLAIN},
+    {"weights", PLAIN}, {"n_prompt", PLAIN}, {"n_gen", PLAIN},        {"n_depth", PLAIN},   {"isl", PLAIN},
+    {"osl", PLAIN},     {"n_seqs", PLAIN},   {"n_batch", PLAIN},      {"n_ubatch", PLAIN},  {"n_threads", PLAIN},
+    {"isa", PLAIN},     {"device", PLAIN},   {"n_gpu_layers", PLAIN}, {"seed", PLAIN},      {NULL, PLAIN}};
 static const line rates[] = {
     {"prefill_tok_s", TOKENS},          {"decode_tok_s", TOKENS},        {"output_tok_s", TOKENS},
     {"per_user_tok_s", TOKENS},         {"requests_s", REQUESTS},        {"goodput_req_s", REQUESTS},

@@ -8,7 +8,7 @@
 
 enum {
     HR_STORE_APPLICATION = 0x48525354, /* "HRST", as in results/schema.sql */
-    HR_STORE_VERSION = 1,
+    HR_STORE_VERSION = 2,
     HR_STORE_BUSY_MS = 5000,
 };
 

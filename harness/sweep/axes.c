@@ -152,8 +152,16 @@ static hr_status act_of(const char *name, const hr_model_info *info, const hr_ce
 
 /* One element of every list that is an axis of the engine. */
 typedef struct point {
-    size_t isa, act, k, v, layout, page, alloc, flash, threads, batch, ubatch;
+    size_t isa, act, k, v, layout, page, alloc, flash, threads, batch, ubatch, fusion;
 } point;
+
+/* --kernel as the cell's text. */
+static hr_status forced(const hr_axes *a, hr_cell_config *c) {
+    hr_engine_config e = {0};
+    for (size_t i = 0; i < a->kernel.n; i++) HR_TRY(hr_kernel_force_add(&e, a->kernel.v[i]));
+    hr_kernel_forces_text(&e, c->forced);
+    return hr_kernel_forces_fit(&e, c->isa, (hr_act)c->act);
+}
 
 static hr_status add_point(builder *b, hr_cell_config c, size_t info, const point *at) {
     const hr_axes *a = b->axes;
@@ -171,6 +179,8 @@ static hr_status add_point(builder *b, hr_cell_config c, size_t info, const poin
              a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : hr_kv_alloc_for(c.kv_layout));
     c.flash = a->flash.v[at->flash] != 0;
     c.threads = a->threads.n ? a->threads.v[at->threads] : b->machine->cores;
+    HR_TRY(hr_fusion_parse(a->fusion.v[at->fusion], &c.fusion));
+    HR_TRY(forced(a, &c));
     c.batch = a->batch.v[at->batch], c.ubatch = a->ubatch.v[at->ubatch];
     return add_rows(b, &c, info);
 }
@@ -182,7 +192,7 @@ static size_t once(size_t n) {
 static hr_status add_group(builder *b, const hr_cell_config *c, size_t info) {
     const hr_axes *a = b->axes;
     const size_t sizes[] = {a->isa.n,       a->threads.n,  a->act.n,   a->k_type.n, a->v_type.n, a->kv_layout.n,
-                            a->page_size.n, a->kv_alloc.n, a->flash.n, a->batch.n,  a->ubatch.n};
+                            a->page_size.n, a->kv_alloc.n, a->flash.n, a->batch.n,  a->ubatch.n, a->fusion.n};
     enum { N = sizeof sizes / sizeof sizes[0] };
     size_t at[N] = {0};
     for (;;) {
@@ -196,7 +206,8 @@ static hr_status add_group(builder *b, const hr_cell_config *c, size_t info) {
                          .alloc = at[7],
                          .flash = at[8],
                          .batch = at[9],
-                         .ubatch = at[10]};
+                         .ubatch = at[10],
+                         .fusion = at[11]};
         HR_TRY(add_point(b, *c, info, &p));
         int i = N - 1;
         while (i >= 0 && ++at[i] == once(sizes[i])) at[i--] = 0;

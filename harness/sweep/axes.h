@@ -20,8 +20,9 @@ typedef struct hr_words {
 typedef struct hr_axes {
     hr_words models, quant, act, k_type, v_type, kv_layout, kv_alloc, isa; /* kv_alloc empty: what the layout needs */
     hr_words weights;
-    hr_ints n_prompt, n_gen;                                                 /* zeros are left out */
-    hr_ints pg;                                                              /* pairs: 2 * n numbers, n counts pairs */
+    hr_words fusion, kernel; /* kernel: OP=NAME, all of them in every cell */
+    hr_ints n_prompt, n_gen; /* zeros are left out */
+    hr_ints pg;              /* pairs: 2 * n numbers, n counts pairs */
     hr_ints isl, osl, depth, seqs, batch, ubatch, page_size, flash, threads; /* threads empty: physical cores */
     bool shuffled; /* groups, and cells inside a group, in an order drawn from seed */
     uint64_t seed;

@@ -73,7 +73,7 @@ void hr_fingerprint(const char *text, size_t n, char out[33]) {
 
 void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
                 char out[33]) {
-    char text[1024];
+    char text[1536], fusion[HR_FUSION_TEXT];
     snprintf(text, sizeof text,
              "v1 model=%s machine=%s input=%s kind=%s p=%" PRId64 " n=%" PRId64 " isl=%" PRId64 " osl=%" PRId64
              " d=%" PRId64 " seqs=%" PRId64 " b=%" PRId64 " ub=%" PRId64 " quant=%s act=%s k=%s v=%s layout=%s"
@@ -81,11 +81,12 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
              model_hash, machine_class, input, kinds[c->kind], c->n_prompt, c->n_gen, c->isl, c->osl, c->depth,
              c->n_seqs, c->batch, c->ubatch, hr_quant_name(c->quant), hr_act_name((hr_act)c->act),
              hr_dtypes[c->k_type].name, hr_dtypes[c->v_type].name, hr_kv_layout_name(c->kv_layout), c->page_size,
-             c->kv_alloc, c->flash, HR_CELL_FUSION, hr_weights_name(c->weights), c->threads, hr_isa_name(c->isa),
-             HR_CELL_DEVICE);
+             c->kv_alloc, c->flash, hr_fusion_text(c->fusion, fusion), hr_weights_name(c->weights), c->threads,
+             hr_isa_name(c->isa), HR_CELL_DEVICE);
     const size_t used = strlen(text);
-    snprintf(text + used, sizeof text - used, "%s%s%s", c->copy ? " mmap=0" : "", c->small_pages ? " huge-pages=0" : "",
-             c->free_threads ? " pin=0" : "");
+    snprintf(text + used, sizeof text - used, "%s%s%s%s%s", c->copy ? " mmap=0" : "",
+             c->small_pages ? " huge-pages=0" : "", c->free_threads ? " pin=0" : "", *c->forced ? " forced=" : "",
+             c->forced);
     hr_fingerprint(text, strlen(text), out);
 }
 
@@ -124,13 +125,15 @@ hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_c
     if (c->batch > 0) e.batch = (uint32_t)c->batch;
     if (c->ubatch > 0) e.ubatch = (uint32_t)c->ubatch;
     e.flash = c->flash;
+    e.fusion = c->fusion;
+    hr_kernel_forces_parse(&e, c->forced); /* checked when the cell was made */
     e.pin = !c->free_threads, e.huge_pages = !c->small_pages;
     return e;
 }
 
 json_t *hr_cell_config_json(const hr_cell_config *c) {
     return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                     " s:i, s:i, s:b, s:b, s:b}",
+                     " s:i, s:i, s:b, s:b, s:b, s:i, s:s}",
                      "model", c->model, "quant", (int)c->quant, "act", c->act, "kind", (int)c->kind, "n_prompt",
                      (json_int_t)c->n_prompt, "n_gen", (json_int_t)c->n_gen, "isl", (json_int_t)c->isl, "osl",
                      (json_int_t)c->osl, "depth", (json_int_t)c->depth, "n_seqs", (json_int_t)c->n_seqs, "batch",
@@ -138,21 +141,21 @@ json_t *hr_cell_config_json(const hr_cell_config *c) {
                      (int)c->v_type, "kv_layout", (int)c->kv_layout, "page_size", (json_int_t)c->page_size, "kv_alloc",
                      c->kv_alloc, "flash", (int)c->flash, "threads", (json_int_t)c->threads, "isa", (int)c->isa,
                      "weights", (int)c->weights, "copy", (int)c->copy, "small_pages", (int)c->small_pages,
-                     "free_threads", (int)c->free_threads);
+                     "free_threads", (int)c->free_threads, "fusion", (int)c->fusion, "forced", c->forced);
 }
 
 hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
-    const char *model, *alloc;
-    int quant, act, kind, k, v, layout, flash, isa, weights, copy, small, unpinned;
+    const char *model, *alloc, *forced;
+    int quant, act, kind, k, v, layout, flash, isa, weights, copy, small, unpinned, fusion;
     json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads;
     if (json_unpack((json_t *)json,
                     "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                    " s:i, s:i, s:b, s:b, s:b}",
+                    " s:i, s:i, s:b, s:b, s:b, s:i, s:s}",
                     "model", &model, "quant", &quant, "act", &act, "kind", &kind, "n_prompt", &p, "n_gen", &n, "isl",
                     &isl, "osl", &osl, "depth", &d, "n_seqs", &seqs, "batch", &b, "ubatch", &ub, "k_type", &k, "v_type",
                     &v, "kv_layout", &layout, "page_size", &page, "kv_alloc", &alloc, "flash", &flash, "threads",
                     &threads, "isa", &isa, "weights", &weights, "copy", &copy, "small_pages", &small, "free_threads",
-                    &unpinned))
+                    &unpinned, "fusion", &fusion, "forced", &forced))
         HR_FAIL(HR_ERR_INTERNAL, "the worker was sent a cell that it cannot read");
     *out = (hr_cell_config){.quant = (hr_quant)quant,
                             .act = act,
@@ -175,9 +178,11 @@ hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
                             .weights = (hr_order)weights,
                             .copy = copy,
                             .small_pages = small,
-                            .free_threads = unpinned};
+                            .free_threads = unpinned,
+                            .fusion = (unsigned)fusion};
     snprintf(out->model, sizeof out->model, "%s", model);
     snprintf(out->kv_alloc, sizeof out->kv_alloc, "%s", alloc);
+    snprintf(out->forced, sizeof out->forced, "%s", forced);
     return HR_OK;
 }
 
@@ -229,7 +234,9 @@ json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr
     SET("kv_layout", json_string(hr_kv_layout_name(c->kv_layout)));
     SET("page_size", axis(c->page_size));
     SET("kv_alloc", json_string(c->kv_alloc));
-    SET("fusion", json_string(HR_CELL_FUSION));
+    char fusion[HR_FUSION_TEXT];
+    SET("fusion", json_string(hr_fusion_text(c->fusion, fusion)));
+    SET("forced", *c->forced ? json_string(c->forced) : json_null());
     SET("weights", json_string(hr_weights_name(c->weights)));
     SET("isa", json_string(hr_isa_name(c->isa)));
     SET("device", json_string(HR_CELL_DEVICE));

@@ -30,12 +30,13 @@ typedef struct hr_cell_config {
     int64_t threads; /* resolved */
     hr_isa isa;      /* resolved */
     hr_order weights;
+    unsigned fusion;             /* HR_FUSE_* */
+    char forced[HR_FORCES_TEXT]; /* --kernel: "op=name;..." */
     /* settings, one value for all cells of a sweep */
     bool copy, small_pages, free_threads; /* --mmap 0, --huge-pages 0, --pin 0 */
 } hr_cell_config;
 
 /* What is not written in the configuration and cannot be swept yet. */
-#define HR_CELL_FUSION "none"
 #define HR_CELL_DEVICE "cpu"
 
 /* "pp512", "tg128 @ d4096", "pp512+tg128", "isl512 osl128". */

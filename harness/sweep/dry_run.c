@@ -6,9 +6,9 @@
 #include <string.h>
 
 /* Axes that a table shows only where they have more than one value. */
-static const char *const axes[] = {"type_k|=K type", "type_v|=V type",     "kv_layout",    "page_size",
-                                   "kv_alloc",       "flash_attn|=fa",     "n_seqs|=seqs", "n_batch",
-                                   "n_ubatch",       "n_threads|=threads", "isa",          "weights"};
+static const char *const axes[] = {
+    "type_k|=K type", "type_v|=V type", "kv_layout",          "page_size", "kv_alloc", "flash_attn|=fa", "n_seqs|=seqs",
+    "n_batch",        "n_ubatch",       "n_threads|=threads", "isa",       "weights",  "fusion"};
 enum { N_AXES = sizeof axes / sizeof *axes };
 
 /* Null is no value: the axis does not concern that row. */
@@ -62,6 +62,8 @@ static json_t *plan_row(const hr_sweep_plan *plan, const hr_sweep_cell *cell, do
                   hr_quant_name(c->quant), "act", hr_act_name((hr_act)c->act), "type_k", hr_dtypes[c->k_type].name,
                   "type_v", hr_dtypes[c->v_type].name, "kv_layout", hr_kv_layout_name(c->kv_layout), "kv_alloc",
                   c->kv_alloc, "flash_attn", (int)c->flash, "isa", hr_isa_name(c->isa));
+    char fusion[HR_FUSION_TEXT];
+    json_object_set_new(row, "fusion", json_string(hr_fusion_text(c->fusion, fusion)));
     json_object_set_new(row, "weights", json_string(hr_weights_name(c->weights)));
     json_object_set_new(row, "page_size", number(c->page_size));
     json_object_set_new(row, "n_seqs", number(c->n_seqs));

@@ -77,11 +77,17 @@ static void on_load(double share, void *context) {
     say(w->socket, json_pack("{s:f}", "progress", share));
 }
 
+static bool same_forces(const hr_engine_config *a, const hr_engine_config *b) {
+    char one[HR_FORCES_TEXT], other[HR_FORCES_TEXT];
+    return !strcmp(hr_kernel_forces_text(a, one), hr_kernel_forces_text(b, other));
+}
+
 static bool same_engine(const hr_engine_config *a, const hr_engine_config *b) {
     return a->threads == b->threads && a->isa == b->isa && a->act == b->act && a->kv_layout == b->kv_layout &&
            a->page_size == b->page_size && a->k_type == b->k_type && a->v_type == b->v_type &&
            a->max_seqs == b->max_seqs && a->ctx == b->ctx && a->ubatch == b->ubatch && a->batch == b->batch &&
-           a->flash == b->flash && a->pin == b->pin && a->huge_pages == b->huge_pages;
+           a->flash == b->flash && a->pin == b->pin && a->huge_pages == b->huge_pages && a->fusion == b->fusion &&
+           same_forces(a, b);
 }
 
 static void close_engine(worker *w) {

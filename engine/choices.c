@@ -1,0 +1,263 @@
+/* choices.c - what --fusion and --kernel say: names of joined ops, and rows of the table forced by name. */
+#include "engine/state.h"
+
+#include "kernels/base/nearest.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- fusion ---- */
+
+static const struct {
+    const char *name;
+    unsigned bits;
+} fusions[] = {{"qkv", HR_FUSE_QKV},
+               {"gate-up", HR_FUSE_GATE_UP},
+               {"out-residual", HR_FUSE_OUT_RESIDUAL},
+               {"head-sample", HR_FUSE_HEAD_SAMPLE},
+               {"none", 0},
+               {"all", HR_FUSE_ALL}};
+enum { FUSIONS = sizeof fusions / sizeof fusions[0], JOINABLE = 4 };
+
+static hr_status refuse_fusion(const char *text, const char *word, size_t n) {
+    const char *words[FUSIONS + 1] = {0};
+    char piece[32];
+    for (int i = 0; i < FUSIONS; i++) words[i] = fusions[i].name;
+    snprintf(piece, sizeof piece, "%.*s", (int)n, word);
+    const char *near = hr_nearest(piece, words);
+    HR_FAIL(HR_ERR_USAGE, "--fusion %.60s: '%.20s' is none of none, all, qkv, gate-up, out-residual, head-sample%s%s%s",
+            text, piece, near ? "; did you mean " : " (several are joined by +)", near ? near : "", near ? "?" : "");
+}
+
+hr_status hr_fusion_parse(const char *text, unsigned *out) {
+    unsigned bits = 0;
+    for (const char *word = text;; word++) {
+        const size_t n = strcspn(word, "+");
+        int i = 0;
+        while (i < FUSIONS && (strlen(fusions[i].name) != n || memcmp(word, fusions[i].name, n) != 0)) i++;
+        const bool alone = word == text && !word[n];
+        if (i == FUSIONS || (i >= JOINABLE && !alone)) return refuse_fusion(text, word, n);
+        bits |= fusions[i].bits;
+        word += n;
+        if (!*word) break;
+    }
+    *out = bits;
+    return HR_OK;
+}
+
+const char *hr_fusion_text(unsigned fusion, char out[HR_FUSION_TEXT]) {
+    size_t n = 0;
+    out[0] = 0;
+    if (fusion == 0 || fusion == HR_FUSE_ALL) {
+        snprintf(out, HR_FUSION_TEXT, "%s", fusion ? "all" : "none");
+        return out;
+    }
+    for (int i = 0; i < JOINABLE; i++)
+        if (fusion & fusions[i].bits)
+            n += (size_t)snprintf(out + n, HR_FUSION_TEXT - n, "%s%s", n ? "+" : "", fusions[i].name);
+    return out;
+}
+
+const hr_fused_op hr_fused_ops[] = {{HR_FUSE_QKV, HR_OP_QKV, "qkv_fused"},
+                                    {HR_FUSE_GATE_UP, HR_OP_GATE_UP, "gate_up_fused"},
+                                    {HR_FUSE_OUT_RESIDUAL, HR_OP_OUT, "residual_fused"},
+                                    {HR_FUSE_OUT_RESIDUAL, HR_OP_DOWN, "residual_fused"},
+                                    {HR_FUSE_HEAD_SAMPLE, HR_OP_HEAD, "head_sample_fused"},
+                                    {0, HR_OP_COUNT, NULL}};
+
+/* Names made so far, of all engines; a name is complete before it is counted and never changes. */
+static struct {
+    atomic_flag busy;
+    _Atomic size_t n;
+    char text[128][88];
+} names = {.busy = ATOMIC_FLAG_INIT};
+
+static const char *find_name(const char *text) {
+    for (size_t i = 0; i < names.n; i++)
+        if (!strcmp(names.text[i], text)) return names.text[i];
+    return NULL;
+}
+
+const char *hr_fused_name(const char *fused, const char *kernel) {
+    char text[sizeof names.text[0]];
+    snprintf(text, sizeof text, "%s+%s", fused, kernel);
+    const char *found = find_name(text);
+    if (found) return found;
+    while (atomic_flag_test_and_set(&names.busy)) {
+    }
+    found = find_name(text);
+    const size_t n = names.n;
+    if (!found && n < sizeof names.text / sizeof *names.text) {
+        memcpy(names.text[n], text, sizeof text);
+        names.n = n + 1;
+        found = names.text[n];
+    }
+    atomic_flag_clear(&names.busy);
+    return found ? found : kernel;
+}
+
+/* ---- forced rows ---- */
+
+/* Families whose rows an op class runs, as a bit set. */
+static unsigned families_of(hr_op op) {
+    switch (op) {
+    case HR_OP_QKV:
+    case HR_OP_OUT:
+    case HR_OP_DOWN:
+    case HR_OP_HEAD:
+        return 1u << HR_FAM_MATMUL;
+    case HR_OP_GATE_UP:
+        return 1u << HR_FAM_MATMUL | 1u << HR_FAM_GLU;
+    case HR_OP_EMBED:
+        return 1u << HR_FAM_EMBED;
+    case HR_OP_NORM:
+        return 1u << HR_FAM_NORM;
+    case HR_OP_ROPE:
+        return 1u << HR_FAM_ROPE;
+    case HR_OP_KV_APPEND:
+        return 1u << HR_FAM_KV_APPEND;
+    case HR_OP_ATTENTION:
+        return 1u << HR_FAM_ATTN | 1u << HR_FAM_ATTN_MERGE;
+    default:
+        return 0;
+    }
+}
+
+static const hr_kernel *row_of(hr_op op, const char *name) {
+    const hr_kernel *k;
+    for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++)
+        if (families_of(op) >> k->family & 1u && !strcmp(k->name, name)) return k;
+    return NULL;
+}
+
+static hr_status parse_op(const char *text, size_t n, hr_op *out) {
+    const char *words[HR_OP_COUNT + 1] = {0};
+    size_t n_words = 0;
+    for (int op = 0; op < HR_OP_COUNT; op++) {
+        if (!families_of((hr_op)op)) continue;
+        if (strlen(hr_op_names[op]) == n && !memcmp(hr_op_names[op], text, n)) {
+            *out = (hr_op)op;
+            return HR_OK;
+        }
+        words[n_words++] = hr_op_names[op];
+    }
+    char piece[32];
+    snprintf(piece, sizeof piece, "%.*s", (int)n, text);
+    const char *near = hr_nearest(piece, words);
+    HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: no op class '%s'; %s%s", text, piece,
+            near ? "did you mean " : "the classes are those of the op column of `explain`, as qkv or down",
+            near ? near : "");
+}
+
+hr_status hr_kernel_force_add(hr_engine_config *c, const char *text) {
+    const char *equals = strchr(text, '=');
+    if (!equals || equals == text || !equals[1])
+        HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: write it as op=name, as down=%s", text, hr_kernels_matmul_generic->name);
+    hr_op op;
+    HR_TRY(parse_op(text, (size_t)(equals - text), &op));
+    if (!row_of(op, equals + 1)) {
+        const char *words[256] = {0};
+        const hr_kernel *k;
+        size_t n = 0;
+        for (size_t i = 0; (k = hr_kernel_at(i)) != NULL && n < 255; i++)
+            if (families_of(op) >> k->family & 1u) words[n++] = k->name;
+        const char *near = hr_nearest(equals + 1, words);
+        HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: no row of that name computes %s; %s%s", text, hr_op_names[op],
+                near ? "the nearest is " : "`headroom kernels` lists them", near ? near : "");
+    }
+    if (c->n_forces == HR_FORCES_MAX) HR_FAIL(HR_ERR_USAGE, "--kernel: more than %d rows forced", HR_FORCES_MAX);
+    hr_kernel_force *f = &c->forces[c->n_forces++];
+    f->op = op;
+    if (strlen(equals + 1) >= sizeof f->name)
+        HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: the name is longer than %zu bytes", text, sizeof f->name - 1);
+    snprintf(f->name, sizeof f->name, "%s", equals + 1);
+    return HR_OK;
+}
+
+hr_status hr_kernel_forces_parse(hr_engine_config *c, const char *text) {
+    while (*text) {
+        char one[64];
+        const size_t n = strcspn(text, ";");
+        snprintf(one, sizeof one, "%.*s", (int)n, text);
+        HR_TRY(hr_kernel_force_add(c, one));
+        text += n + (text[n] == ';');
+    }
+    return HR_OK;
+}
+
+hr_status hr_kernel_forces_fit(const hr_engine_config *c, hr_isa isa, hr_act act) {
+    for (uint32_t i = 0; i < c->n_forces; i++) {
+        const hr_kernel_force *f = &c->forces[i];
+        const hr_kernel *k = row_of(f->op, f->name);
+        const bool act_fits = !k || k->act < 0 || k->act == (int)act;
+        if (k && k->isa <= isa && !(k->needs & ~hr_cpu_features()) && act_fits) continue;
+        HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row is for %s; these cells run on %s with activations %s",
+                hr_op_names[f->op], f->name,
+                !k         ? "nothing"
+                : act_fits ? hr_isa_name(k->isa)
+                           : hr_act_name((hr_act)k->act),
+                hr_isa_name(isa), hr_act_name(act));
+    }
+    return HR_OK;
+}
+
+const char *hr_kernel_forces_text(const hr_engine_config *c, char out[HR_FORCES_TEXT]) {
+    size_t n = 0;
+    out[0] = 0;
+    for (int op = 0; op < HR_OP_COUNT; op++)
+        for (uint32_t i = 0; i < c->n_forces; i++)
+            if (c->forces[i].op == (hr_op)op)
+                n += (size_t)snprintf(out + n, HR_FORCES_TEXT - n, "%s%s=%s", n ? ";" : "", hr_op_names[op],
+                                      c->forces[i].name);
+    return out;
+}
+
+/* Some pass of this engine can take the row for a matrix of this type. */
+static bool fits_type(const hr_engine *e, const hr_kernel *k, hr_dtype dtype, hr_order order) {
+    const uint32_t n = k->n_min > 1 ? k->n_min : 1;
+    const hr_kernel_query q = {.family = k->family,
+                               .isa = e->isa,
+                               .dtype = dtype,
+                               .dtype2 = e->config.v_type,
+                               .act = e->act,
+                               .n = n,
+                               .order = order,
+                               .flash = e->config.flash,
+                               .name = k->name};
+    return n <= e->sizes.tokens && hr_kernel_choose(&q) != NULL;
+}
+
+static bool fits_engine(const hr_engine *e, hr_op op, const hr_kernel *k) {
+    const hr_model *m = e->model;
+    if (k->family != HR_FAM_MATMUL) {
+        const bool kv = k->family == HR_FAM_ATTN || k->family == HR_FAM_ATTN_MERGE || k->family == HR_FAM_KV_APPEND;
+        return fits_type(e, k, kv ? e->config.k_type : m->embed.dtype, m->embed.order);
+    }
+    if (op == HR_OP_HEAD) return fits_type(e, k, m->head.dtype, m->head.order);
+    for (uint32_t i = 0; i < m->hp.n_layers; i++) {
+        const hr_layer *l = &m->layers[i];
+        const hr_mat *mats[3] = {0};
+        if (op == HR_OP_QKV) mats[0] = &l->wq, mats[1] = &l->wk, mats[2] = &l->wv;
+        if (op == HR_OP_GATE_UP) mats[0] = &l->gate, mats[1] = &l->up;
+        if (op == HR_OP_OUT) mats[0] = &l->wo;
+        if (op == HR_OP_DOWN) mats[0] = &l->down;
+        for (int j = 0; j < 3 && mats[j]; j++)
+            if (fits_type(e, k, mats[j]->dtype, mats[j]->order)) return true;
+    }
+    return false;
+}
+
+hr_status hr_kernel_forces_check(const hr_engine *e) {
+    for (uint32_t i = 0; i < e->config.n_forces; i++) {
+        const hr_kernel_force *f = &e->config.forces[i];
+        const hr_kernel *k = row_of(f->op, f->name);
+        if (!k) HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: there is no such row", hr_op_names[f->op], f->name);
+        if (!fits_engine(e, f->op, k))
+            HR_FAIL(HR_ERR_USAGE,
+                    "--kernel %s=%s: the row fits no pass of this model with --act %s on %s; `headroom kernels -m "
+                    "...` lists those that do",
+                    hr_op_names[f->op], f->name, hr_act_name(e->act), hr_isa_name(e->isa));
+    }
+    return HR_OK;
+}

@@ -1,0 +1,169 @@
+/* fused.c - ops joined into one job of the team (--fusion): norm + QKV + bias + RoPE + KV append, norm + gate + up +
+ * activation, head + the best logits.
+ *
+ * A thread finishes what it has begun: it owns whole heads (or rows of gate and up), so that all steps after the product
+ * need no other thread, and works on parts that stay in its caches. Up to HR_OWN_TOKENS tokens each thread also makes the
+ * activations for itself: the same bits as made once, and no join before the product. The arithmetic is that of the
+ * separate ops, step by step, so that results are the same to the bit. */
+#include "engine/pass.h"
+
+#include "kernels/base/panel.h"
+
+/* Results of a product that are worked on while they are in the caches: bytes. */
+enum { PART_BYTES = 128 << 10 };
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static uint64_t norm_bytes(const hr_pass *p, const float *weight) {
+    return weight ? p->e->sizes.dim * sizeof(float) : 0;
+}
+
+/* ---- activations ---- */
+
+/* Norm and activations before the product: here, by the team, or later by each thread for itself. */
+static void fused_inputs(hr_pass *p, const float *x, const float *weight) {
+    p->in = x, p->weight = weight, p->out = p->e->b.h, p->dim = p->e->sizes.dim;
+    p->own = p->n <= HR_OWN_TOKENS && p->group.tile == 0;
+    if (!p->own) hr_pass_run(p, hr_pass_inputs, p->n);
+}
+
+/* The activations that a thread works from; *own is its private copy. */
+static const hr_acts *inputs_of(const hr_pass *p, unsigned thread, hr_acts *own) {
+    const hr_buffers *b = &p->e->b;
+    if (!p->own) return &b->acts;
+    float *h = hr_buffers_own(&p->e->sizes, b, thread, own);
+    own->type = b->acts.type, own->n = p->n, own->k = p->dim, own->ld = b->acts.ld;
+    p->plan->norm->fn.norm(p->in, p->dim, p->weight, h, p->dim, p->dim, p->m->hp.rms_eps, 0, p->n);
+    p->group.acts->fn.acts(own, h, p->dim, 0, p->n);
+    return own;
+}
+
+/* ---- Q, K, V ---- */
+
+/* Fewest heads whose rows are a multiple of a panel's. */
+static size_t heads_of_panels(size_t head_dim) {
+    size_t heads = 1;
+    while (heads * head_dim % HR_PANEL) heads *= 2;
+    return heads;
+}
+
+/* Bias, norm per head, rotation and append of heads h0 .. h1 - 1 of product i (0: Q, 1: K, 2: V). */
+static void finish_heads(const hr_pass *p, int i, size_t h0, size_t h1) {
+    const hr_sizes *s = &p->e->sizes;
+    const hr_layer *w = p->layer;
+    const size_t dim = s->head_dim, ld = p->products[i].ldy;
+    const float *bias = i == 0 ? w->bq : i == 1 ? w->bk : w->bv, *norm = i == 0 ? w->q_norm : i == 1 ? w->k_norm : NULL;
+    float *y = p->products[i].y, *heads = y + h0 * dim;
+    for (size_t t = 0; bias && t < p->n; t++)
+        for (size_t j = h0 * dim; j < h1 * dim; j++) y[t * ld + j] += bias[j];
+    for (size_t t = 0; norm && t < p->n; t++)
+        p->plan->norm->fn.norm(heads + t * ld, dim, norm, heads + t * ld, dim, dim, p->m->hp.rms_eps, 0, h1 - h0);
+    if (i < 2)
+        p->plan->rope->fn.rope(heads, ld, h1 - h0, dim, p->m->hp.rope_dims, p->m->arch->rope_interleaved, p->e->b.rope,
+                               0, p->n);
+    for (uint32_t g = 0; i > 0 && g < p->batch->n_segments; g++) {
+        const hr_segment *seg = &p->batch->segments[g];
+        const float *from = y + seg->row0 * ld;
+        p->plan->append->fn.kv_append(seg->kv, p->l, seg->pos0, i == 1 ? from : NULL, ld, i == 2 ? from : NULL, ld, 0,
+                                      seg->n, (uint32_t)h0, (uint32_t)h1);
+    }
+}
+
+/* The heads of Q, K and V are one list, cut where panels begin. */
+static void qkv_share(void *context, unsigned thread, unsigned n_threads) {
+    hr_pass *p = context;
+    const hr_sizes *s = &p->e->sizes;
+    const size_t unit = heads_of_panels(s->head_dim), counts[] = {s->n_heads, s->n_kv_heads, s->n_kv_heads};
+    size_t total = 0, done = 0, from, to;
+    for (int i = 0; i < 3; i++) total += (counts[i] + unit - 1) / unit;
+    hr_share(total, 1, thread, n_threads, &from, &to);
+    if (from == to) return;
+    hr_acts own;
+    const hr_acts *x = inputs_of(p, thread, &own);
+    size_t part = PART_BYTES / (p->n * s->head_dim * unit * sizeof(float));
+    if (part < 1) part = 1;
+    for (int i = 0; i < 3; i++) {
+        const size_t units = (counts[i] + unit - 1) / unit, end = smaller(to > done ? to - done : 0, units);
+        for (size_t a = from > done ? from - done : 0; a < end; a += part) {
+            const size_t h0 = a * unit, h1 = smaller(smaller(a + part, end) * unit, counts[i]);
+            hr_pass_rows(p, (size_t)i, x, h0 * s->head_dim, h1 * s->head_dim, thread);
+            finish_heads(p, i, h0, h1);
+        }
+        done += units;
+    }
+}
+
+void hr_fused_qkv(hr_pass *p) {
+    const hr_layer *w = p->layer;
+    const size_t q = p->e->sizes.q_dim, kv = p->e->sizes.kv_dim, ld = hr_pass_width(p), dim = p->e->sizes.dim;
+    float *y = p->e->b.qkv;
+    hr_pass_products(p, HR_OP_QKV, dim, 3, (const hr_mat *[]){&w->wq, &w->wk, &w->wv});
+    hr_pass_result(p, 0, y, ld, false);
+    hr_pass_result(p, 1, y + q, ld, false);
+    hr_pass_result(p, 2, y + q + kv, ld, false);
+    hr_pass_enter(p, HR_OP_QKV, "qkv_fused",
+                  norm_bytes(p, w->attn_norm) + hr_work_kv_append(p->batch->segments[0].kv->g, p->n).bytes);
+    fused_inputs(p, p->e->b.x, w->attn_norm);
+    hr_pool_run(p->e->pool, qkv_share, p);
+    hr_pass_leave(p);
+}
+
+/* ---- gate and up ---- */
+
+static void gate_up_share(void *context, unsigned thread, unsigned n_threads) {
+    hr_pass *p = context;
+    const size_t ffn = p->e->sizes.ffn;
+    size_t from, to, part = PART_BYTES / (2 * p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
+    hr_share(ffn, HR_ROW_GRAIN, thread, n_threads, &from, &to);
+    if (from == to) return;
+    hr_acts own;
+    const hr_acts *x = inputs_of(p, thread, &own);
+    if (part < HR_ROW_GRAIN) part = HR_ROW_GRAIN;
+    for (size_t end; from < to; from = end) {
+        end = smaller(from + part, to);
+        for (size_t i = 0; i < 2; i++) hr_pass_rows(p, i, x, from, end, thread);
+        for (size_t t = 0; t < p->n; t++) {
+            float *gate = p->products[0].y + t * ffn + from;
+            p->plan->glu->fn.glu(gate, p->products[1].y + t * ffn + from, gate, end - from);
+        }
+    }
+}
+
+void hr_fused_gate_up(hr_pass *p) {
+    const hr_buffers *b = &p->e->b;
+    const size_t ffn = p->e->sizes.ffn, dim = p->e->sizes.dim;
+    hr_pass_products(p, HR_OP_GATE_UP, dim, 2, (const hr_mat *[]){&p->layer->gate, &p->layer->up});
+    hr_pass_result(p, 0, b->gate, ffn, false);
+    hr_pass_result(p, 1, b->up, ffn, false);
+    hr_pass_enter(p, HR_OP_GATE_UP, "gate_up_fused", norm_bytes(p, p->layer->ffn_norm));
+    fused_inputs(p, b->x, p->layer->ffn_norm);
+    hr_pool_run(p->e->pool, gate_up_share, p);
+    hr_pass_leave(p);
+}
+
+/* ---- head ---- */
+
+/* A thread looks through the logits of a part of its rows while they are in its cache. */
+static void head_share(void *context, unsigned thread, unsigned n_threads) {
+    hr_pass *p = context;
+    const hr_matmul *m = &p->products[0];
+    size_t from, to, part = PART_BYTES / (p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
+    hr_share(m->w->rows, HR_ROW_GRAIN, thread, n_threads, &from, &to);
+    hr_kept *kept = p->e->b.kept + (size_t)thread * p->e->sizes.kept_rows;
+    for (size_t t = 0; t < p->n; t++) hr_kept_init(&kept[t], p->e->keep);
+    if (part < HR_ROW_GRAIN) part = HR_ROW_GRAIN;
+    for (size_t end; from < to; from = end) {
+        end = smaller(from + part, to);
+        hr_pass_rows(p, 0, m->x, from, end, thread);
+        for (size_t t = 0; t < p->n; t++) hr_kept_add(&kept[t], m->y + t * m->ldy + from, end - from, (int32_t)from);
+    }
+}
+
+void hr_fused_head(hr_pass *p) {
+    hr_pass_enter(p, HR_OP_HEAD, "head_sample_fused", 0);
+    hr_pool_run(p->e->pool, head_share, p);
+    p->e->kept_rows = p->n;
+    hr_pass_leave(p);
+}
