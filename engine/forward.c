@@ -128,16 +128,25 @@ void hr_pass_rows(const pass *p, size_t i, const hr_acts *x, size_t row0, size_t
     p->group.rows[i]->fn.matmul(&m, row0, row1, scratch_of(p, thread));
 }
 
-/* Rows of all products as one range, so that each thread has the same share of bytes; shares begin where panels do. */
+size_t hr_pass_piece(const pass *p, const hr_mat *w) {
+    enum { BYTES = 128 << 10, FEW = 16, GEMM_ROWS = 128 };
+    const size_t row = hr_mat_bytes(w) / (w->rows ? w->rows : 1) + 1, rows = BYTES / row / HR_ROW_GRAIN * HR_ROW_GRAIN;
+    const size_t least = p->n > FEW ? GEMM_ROWS : HR_ROW_GRAIN;
+    return rows > least ? rows : least;
+}
+
+/* Pieces of all products form one list. */
 static void product_share(void *context, unsigned thread, unsigned n_threads) {
+    (void)n_threads;
     pass *p = context;
-    size_t total = 0, done = 0, from, to;
-    for (size_t i = 0; i < p->group.n; i++) total += hr_align_up(p->products[i].w->rows, HR_ROW_GRAIN);
-    hr_share(total, HR_ROW_GRAIN, thread, n_threads, &from, &to);
-    for (size_t i = 0; i < p->group.n; i++) {
-        const size_t rows = p->products[i].w->rows, a = from > done ? from - done : 0, b = to > done ? to - done : 0;
-        if (a < rows && b > a) hr_pass_rows(p, i, p->products[i].x, a, b < rows ? b : rows, thread);
-        done += hr_align_up(rows, HR_ROW_GRAIN);
+    const size_t rows = hr_pass_piece(p, p->products[0].w);
+    size_t ends[HR_GROUP_MAX], total = 0, piece;
+    for (size_t i = 0; i < p->group.n; i++) ends[i] = total += (p->products[i].w->rows + rows - 1) / rows;
+    while (hr_pool_next(p->e->pool, thread, total, &piece)) {
+        size_t i = 0;
+        while (piece >= ends[i]) i++;
+        const size_t from = (piece - (i ? ends[i - 1] : 0)) * rows, left = p->products[i].w->rows - from;
+        hr_pass_rows(p, i, p->products[i].x, from, from + (left < rows ? left : rows), thread);
     }
 }
 
@@ -160,7 +169,7 @@ static void op_qkv(pass *p) {
     const size_t q = p->e->sizes.q_dim, kv = p->e->sizes.kv_dim, ld = hr_pass_width(p);
     float *y = p->e->b.qkv;
     hr_pass_enter(p, HR_OP_QKV, NULL, 0);
-    hr_pool_run(p->e->pool, product_share, p);
+    hr_pool_run_shared(p->e->pool, product_share, p);
     add_bias(y, ld, w->bq, q, p->n);
     add_bias(y + q, ld, w->bk, kv, p->n);
     add_bias(y + q + kv, ld, w->bv, kv, p->n);
@@ -184,7 +193,7 @@ static void op_residual(pass *p, hr_op op, const hr_mat *w, const float *in) {
     hr_pass_result(p, 0, fused ? p->e->b.x : p->e->b.h, p->e->sizes.dim, fused);
     hr_pass_enter(p, op, fused ? "residual_fused" : NULL, 0);
     prepare(p, in, w->cols);
-    hr_pool_run(p->e->pool, product_share, p);
+    hr_pool_run_shared(p->e->pool, product_share, p);
     hr_pass_leave(p);
     if (fused) return;
     hr_probe_enter(&p->e->probe, op, (int)p->l, "residual_add", (hr_work){0});
@@ -207,7 +216,7 @@ static void glu_share(void *context, unsigned thread, unsigned n_threads) {
 
 static void op_gate_up(pass *p) {
     hr_pass_enter(p, HR_OP_GATE_UP, NULL, 0);
-    hr_pool_run(p->e->pool, product_share, p);
+    hr_pool_run_shared(p->e->pool, product_share, p);
     hr_pass_leave(p);
     hr_probe_enter(&p->e->probe, HR_OP_GATE_UP, (int)p->l, p->plan->glu->name, (hr_work){0});
     hr_pool_run(p->e->pool, glu_share, p);
@@ -354,7 +363,7 @@ static void op_head(pass *p) {
         return;
     }
     hr_pass_enter(p, HR_OP_HEAD, NULL, 0);
-    hr_pool_run(p->e->pool, product_share, p);
+    hr_pool_run_shared(p->e->pool, product_share, p);
     hr_pass_leave(p);
 }
 

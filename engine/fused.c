@@ -73,25 +73,21 @@ static void finish_heads(const hr_pass *p, int i, size_t h0, size_t h1) {
 
 /* The heads of Q, K and V are one list, cut where panels begin. */
 static void qkv_share(void *context, unsigned thread, unsigned n_threads) {
+    (void)n_threads;
     hr_pass *p = context;
     const hr_sizes *s = &p->e->sizes;
     const size_t unit = heads_of_panels(s->head_dim), counts[] = {s->n_heads, s->n_kv_heads, s->n_kv_heads};
-    size_t total = 0, done = 0, from, to;
-    for (int i = 0; i < 3; i++) total += (counts[i] + unit - 1) / unit;
-    hr_share(total, 1, thread, n_threads, &from, &to);
-    if (from == to) return;
+    size_t ends[3], total = 0, piece;
+    for (int i = 0; i < 3; i++) ends[i] = total += (counts[i] + unit - 1) / unit;
     hr_acts own;
-    const hr_acts *x = inputs_of(p, thread, &own);
-    size_t part = PART_BYTES / (p->n * s->head_dim * unit * sizeof(float));
-    if (part < 1) part = 1;
-    for (int i = 0; i < 3; i++) {
-        const size_t units = (counts[i] + unit - 1) / unit, end = smaller(to > done ? to - done : 0, units);
-        for (size_t a = from > done ? from - done : 0; a < end; a += part) {
-            const size_t h0 = a * unit, h1 = smaller(smaller(a + part, end) * unit, counts[i]);
-            hr_pass_rows(p, (size_t)i, x, h0 * s->head_dim, h1 * s->head_dim, thread);
-            finish_heads(p, i, h0, h1);
-        }
-        done += units;
+    const hr_acts *x = NULL;
+    while (hr_pool_next(p->e->pool, thread, total, &piece)) {
+        int i = 0;
+        while (piece >= ends[i]) i++;
+        const size_t h0 = (piece - (i ? ends[i - 1] : 0)) * unit, h1 = smaller(h0 + unit, counts[i]);
+        if (!x) x = inputs_of(p, thread, &own);
+        hr_pass_rows(p, (size_t)i, x, h0 * s->head_dim, h1 * s->head_dim, thread);
+        finish_heads(p, i, h0, h1);
     }
 }
 
@@ -106,23 +102,29 @@ void hr_fused_qkv(hr_pass *p) {
     hr_pass_enter(p, HR_OP_QKV, "qkv_fused",
                   norm_bytes(p, w->attn_norm) + hr_work_kv_append(p->batch->segments[0].kv->g, p->n).bytes);
     fused_inputs(p, p->e->b.x, w->attn_norm);
-    hr_pool_run(p->e->pool, qkv_share, p);
+    hr_pool_run_shared(p->e->pool, qkv_share, p);
     hr_pass_leave(p);
 }
 
 /* ---- gate and up ---- */
 
+/* Rows of a piece whose results stay in the caches. */
+static size_t piece_of(const hr_pass *p, size_t products) {
+    const size_t rows = hr_pass_piece(p, p->products[0].w);
+    const size_t most = PART_BYTES / (products * p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
+    return most < HR_ROW_GRAIN ? HR_ROW_GRAIN : smaller(rows, most);
+}
+
 static void gate_up_share(void *context, unsigned thread, unsigned n_threads) {
+    (void)n_threads;
     hr_pass *p = context;
-    const size_t ffn = p->e->sizes.ffn;
-    size_t from, to, part = PART_BYTES / (2 * p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
-    hr_share(ffn, HR_ROW_GRAIN, thread, n_threads, &from, &to);
-    if (from == to) return;
+    const size_t ffn = p->e->sizes.ffn, rows = piece_of(p, 2);
+    size_t piece;
     hr_acts own;
-    const hr_acts *x = inputs_of(p, thread, &own);
-    if (part < HR_ROW_GRAIN) part = HR_ROW_GRAIN;
-    for (size_t end; from < to; from = end) {
-        end = smaller(from + part, to);
+    const hr_acts *x = NULL;
+    while (hr_pool_next(p->e->pool, thread, (ffn + rows - 1) / rows, &piece)) {
+        const size_t from = piece * rows, end = smaller(from + rows, ffn);
+        if (!x) x = inputs_of(p, thread, &own);
         for (size_t i = 0; i < 2; i++) hr_pass_rows(p, i, x, from, end, thread);
         for (size_t t = 0; t < p->n; t++) {
             float *gate = p->products[0].y + t * ffn + from;
@@ -139,23 +141,22 @@ void hr_fused_gate_up(hr_pass *p) {
     hr_pass_result(p, 1, b->up, ffn, false);
     hr_pass_enter(p, HR_OP_GATE_UP, "gate_up_fused", norm_bytes(p, p->layer->ffn_norm));
     fused_inputs(p, b->x, p->layer->ffn_norm);
-    hr_pool_run(p->e->pool, gate_up_share, p);
+    hr_pool_run_shared(p->e->pool, gate_up_share, p);
     hr_pass_leave(p);
 }
 
 /* ---- head ---- */
 
-/* A thread looks through the logits of a part of its rows while they are in its cache. */
+/* A thread looks through the logits of a piece of its rows while they are in its cache. */
 static void head_share(void *context, unsigned thread, unsigned n_threads) {
+    (void)n_threads;
     hr_pass *p = context;
     const hr_matmul *m = &p->products[0];
-    size_t from, to, part = PART_BYTES / (p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
-    hr_share(m->w->rows, HR_ROW_GRAIN, thread, n_threads, &from, &to);
+    const size_t rows = piece_of(p, 1), vocab = m->w->rows;
     hr_kept *kept = p->e->b.kept + (size_t)thread * p->e->sizes.kept_rows;
-    for (size_t t = 0; t < p->n; t++) hr_kept_init(&kept[t], p->e->keep);
-    if (part < HR_ROW_GRAIN) part = HR_ROW_GRAIN;
-    for (size_t end; from < to; from = end) {
-        end = smaller(from + part, to);
+    size_t piece;
+    while (hr_pool_next(p->e->pool, thread, (vocab + rows - 1) / rows, &piece)) {
+        const size_t from = piece * rows, end = smaller(from + rows, vocab);
         hr_pass_rows(p, 0, m->x, from, end, thread);
         for (size_t t = 0; t < p->n; t++) hr_kept_add(&kept[t], m->y + t * m->ldy + from, end - from, (int32_t)from);
     }
@@ -163,7 +164,10 @@ static void head_share(void *context, unsigned thread, unsigned n_threads) {
 
 void hr_fused_head(hr_pass *p) {
     hr_pass_enter(p, HR_OP_HEAD, "head_sample_fused", 0);
-    hr_pool_run(p->e->pool, head_share, p);
+    for (unsigned thread = 0; thread < p->e->config.threads; thread++) /* of those that get no rows, too */
+        for (size_t t = 0; t < p->n; t++)
+            hr_kept_init(&p->e->b.kept[thread * (size_t)p->e->sizes.kept_rows + t], p->e->keep);
+    hr_pool_run_shared(p->e->pool, head_share, p);
     p->e->kept_rows = p->n;
     hr_pass_leave(p);
 }

@@ -46,6 +46,9 @@ void hr_pass_enter(hr_pass *p, hr_op op, const char *fused, uint64_t extra);
 static inline void hr_pass_leave(hr_pass *p) {
     hr_probe_leave(&p->e->probe);
 }
+/* Rows of w that a thread takes at a time, a multiple of HR_ROW_GRAIN: enough bytes that taking costs nothing, so few that
+ * a thread whose CPU does other work holds up little. */
+size_t hr_pass_piece(const hr_pass *p, const hr_mat *w);
 /* Rows row0 .. row1 - 1 of product i over activations x. */
 void hr_pass_rows(const hr_pass *p, size_t i, const hr_acts *x, size_t row0, size_t row1, unsigned thread);
 

@@ -1,7 +1,8 @@
 /* pool.h - the engine's threads: a fixed team that runs one function together, with static shares.
  *
  * hr_pool_run returns when all have finished. Waiting is a bounded spin and then a futex, so that a busy neighbour does
- * not ruin a run and an idle engine costs nothing. Thread 0 is the caller. No allocation after create. */
+ * not ruin a run and an idle engine costs nothing. Thread 0 is the caller. No allocation after create. While another process takes a helper's CPU
+ * the caller runs jobs alone (n_threads 1). */
 #ifndef HR_POOL_H
 #define HR_POOL_H
 
@@ -18,6 +19,13 @@ hr_status hr_pool_create(unsigned threads, bool pin, hr_pool **out);
 void hr_pool_destroy(hr_pool *pool);
 bool hr_pool_pinned(const hr_pool *pool); /* pinning was asked for and obtained */
 void hr_pool_run(hr_pool *pool, hr_pool_fn *fn, void *context);
+
+/* The same for a function that takes all its work by hr_pool_next: a helper that has not begun when nothing is left is not
+ * waited for and does not run. */
+void hr_pool_run_shared(hr_pool *pool, hr_pool_fn *fn, void *context);
+/* The next of `total` pieces of the running job, each once: a thread's own (an equal part of them, in order, the same in
+ * each run), then what others have not begun. One list a job. False: none is left. */
+bool hr_pool_next(hr_pool *pool, unsigned thread, size_t total, size_t *piece);
 
 /* Share i of n of [0, count), bounds multiples of grain: *from .. *to - 1. */
 static inline void hr_share(size_t count, size_t grain, unsigned i, unsigned n, size_t *from, size_t *to) {
