@@ -169,6 +169,7 @@ typedef struct depths {
 
 static void add(const what *w, const char *shape, depths d) {
     static const char *const names[] = {"depth"};
+    if (w->n_q < w->k->n_min || (w->k->n_max && w->n_q > w->k->n_max)) return;
     char name[HR_BENCH_NAME], suffix[64];
     snprintf(name, sizeof name, "attention/%s/%s.g%u.d%u/n_q:%u", w->k->name, shape, w->heads / w->kv_heads, w->dim,
              w->n_q);

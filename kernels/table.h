@@ -85,7 +85,8 @@ enum { HR_ROW_GRAIN = 32 };
 
 /* n_q consecutive queries of one sequence; query i stands at position pos0 + i and sees positions 0..pos0 + i (causal),
  * of which those below pos0 + i - window + 1 are left out when window > 0. K and V of all seen positions are written.
- * Scores, maximum, sum and output are fp32. Positions are taken in chunks of HR_ATTN_CHUNK counted from 0, rows within
+ * Scores, maximum, sum and output are fp32. Rows on the bf16 unit (never those for caches of f32) round queries, weights
+ * and converted K and V to bf16, and sum the rounded weights in fp32. Positions are taken in chunks of HR_ATTN_CHUNK counted from 0, rows within
  * a chunk in order, so that every layout and page size gives the same bits. */
 typedef struct hr_attn {
     const hr_kv_seq *kv;

@@ -1,6 +1,7 @@
 /* Attention of every ISA against a double-precision reference that reads the rows back through hr_kv_run. */
 #include "tests/hr_test.h"
 
+#include "kernels/cpu/attn_plan.h"
 #include "tests/kv_fixture.h"
 
 /* Element d of a row of the cache in its type, as written down in dtype.h. */
@@ -68,8 +69,9 @@ static const double TOLERANCE = 1e-5;
 /* Rows on the bf16 unit round queries, weights and, where the cache is of another type, K and V to 8 bits: relative
  * errors of 0.8e-3 each (root mean square), squared and added 1e-6 to 3e-6 of the output for average scores. Those that
  * count in a softmax are large, and so are their errors, as queries here are large on purpose: 5e-6 is measured for caches
- * of bf16, 1.1e-5 for others. A single output stays within a few roundings of the largest values (1). */
-static const double NMSE_BF16 = 1e-5, NMSE_TO_BF16 = 2e-5, NEAR_BF16 = 5e-2;
+ * of bf16, 1.1e-5 for others, up to 2.4e-5 over the 128 outputs of two heads alone. A single output stays within a few
+ * roundings of the largest values (1). */
+static const double NMSE_BF16 = 1e-5, NMSE_TO_BF16 = 4e-5, NEAR_BF16 = 5e-2;
 
 static void compare(const hr_kernel *k, const hr_dtype types[2], const float *got, const float *want, size_t n,
                     const char *what) {
@@ -152,6 +154,22 @@ static void odd_shapes(void **state) {
             check(&(shape){HR_KV_TOKEN, types[t], types[t], 2 * groups[7 - i], 2, dims[i], 0, 67, 0});
         }
     }
+}
+
+/* Head dimensions and groups of models, every layout in turn, odd positions, with and without a window. */
+static void shapes_of_models(void **state) {
+    (void)state;
+    static const uint32_t dims[] = {64, 80, 96, 128, 256};
+    static const hr_dtype kv[] = {HR_BF16, HR_F16, HR_Q8_0, HR_Q4_0};
+    for (uint32_t i = 0; i < 5 * 8 * 4; i++) {
+        const uint32_t dim = dims[i % 5], group = i / 5 % 8 + 1, window = i % 3 == 2 ? 70 : 0;
+        const hr_dtype k = dim % 32 ? HR_BF16 : kv[i / 40], v = dim % 32 || i % 2 ? k : HR_BF16;
+        const hr_kv_layout layout = (hr_kv_layout)(i % HR_KV_LAYOUT_COUNT);
+        check(&(shape){layout, k, v, 2 * group, 2, dim, 141 + i, 1, window});
+        check(&(shape){layout, k, v, 2 * group, 2, dim, i, 23, window});
+    }
+    for (uint32_t group = 1; group <= 8; group++)
+        check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, group, 1, 64, 1155 + group, 1, 0});
 }
 
 static void lengths_round_the_chunk_and_the_split(void **state) {
@@ -342,10 +360,35 @@ static void append_has_the_bits_of_the_reference(void **state) {
     hr_free(k);
 }
 
+/* 2^x against the C library's: the polynomial is within 8.3e-8, its evaluation and the last rounding add 1.5 ulp at most
+ * (2^-24 each of 1 to 2). */
+static void exp2_is_within_its_bound(void **state) {
+    (void)state;
+    if (!(hr_cpu_features() & HR_CPU_BF16)) hr_skip("this CPU has no AVX-512 with BF16");
+#ifdef __x86_64__
+    enum { N = 1 << 16 };
+    float *x = hr_malloc(N * sizeof *x), *y = hr_malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++) x[i] = -125 + 126 * (float)i / N;
+    hr_attn_exp2_avx512(x, y, N);
+    for (int i = 0; i < N; i++) {
+        const double want = exp2((double)x[i]), error = fabs((double)y[i] - want) / want;
+        if (!(error <= 2.5e-7))
+            fail_msg("2^%g: expected %.9g, got %.9g, relative error %.3g, tolerance 2.5e-7", (double)x[i], want,
+                     (double)y[i], error);
+    }
+    const float odd[] = {0, -INFINITY, NAN, -1000, -149};
+    hr_attn_exp2_avx512(odd, y, 5);
+    assert_true(y[0] == 1 && y[1] == 0 && isnan(y[2]) && y[3] == 0 && y[4] >= 0 && y[4] < 1e-38f);
+    hr_free(x), hr_free(y);
+#endif
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_of_k_and_v),
         cmocka_unit_test(odd_shapes),
+        cmocka_unit_test(shapes_of_models),
+        cmocka_unit_test(exp2_is_within_its_bound),
         cmocka_unit_test(lengths_round_the_chunk_and_the_split),
         cmocka_unit_test(windows),
         cmocka_unit_test(what_is_not_seen_does_not_leak),

@@ -20,6 +20,8 @@ typedef struct attn_rows {
     const uint16_t *scale[HR_ATTN_CHUNK];
 } attn_rows;
 
+typedef uintptr_t attn_u4 __attribute__((vector_size(4 * sizeof(uintptr_t))));
+
 /* Rows of plane x for positions from..from + n - 1. */
 static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, uint32_t from, uint32_t n,
                                   attn_rows *out) {
@@ -28,7 +30,11 @@ static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, uin
         const uint32_t m = run.n < n - i ? run.n : n - i;
         const int s = x == HR_KV_K ? HR_KV_KS : HR_KV_VS;
         const uint8_t *at = run.at[x];
-        for (uint32_t j = 0; j < m; j++) out->row[i + j] = at + j * run.stride[x];
+        attn_u4 next = {0, run.stride[x], 2 * run.stride[x], 3 * run.stride[x]};
+        next += (uintptr_t)at;
+        uint32_t done = 0;
+        for (; done + 4 <= m; done += 4, next += 4 * run.stride[x]) memcpy(out->row + i + done, &next, sizeof next);
+        for (; done < m; done++) out->row[i + done] = at + done * run.stride[x];
         if (run.at[s]) {
             for (uint32_t j = 0; j < m; j++)
                 out->scale[i + j] = (const uint16_t *)(const void *)(run.at[s] + j * run.stride[s]);

@@ -51,6 +51,16 @@ HR_INLINE v_f attn_load16(hr_dtype t, const uint8_t *row, const uint16_t *scale,
 /* Elements d..d + 31 of a row as bf16, zeros from dim on. */
 HR_INLINE __m512i attn_load32(hr_dtype t, const uint8_t *row, const uint16_t *scale, size_t d, size_t dim) {
     if (t == HR_BF16) return _mm512_maskz_loadu_epi16(hr_mask32(dim - d), (const uint16_t *)(const void *)row + d);
+    if (t == HR_Q8_0 || t == HR_Q4_0) { /* d is a multiple of 32: one scale */
+        const __m512 f = _mm512_cvtph_ps(_mm256_set1_epi16((short)scale[d / 32]));
+        if (t == HR_Q8_0)
+            return attn_bf16(_mm512_mul_ps(v_load_i8((const int8_t *)row + d), f),
+                             _mm512_mul_ps(v_load_i8((const int8_t *)row + d + 16), f));
+        const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(row + d / 2)));
+        const __m512 low = _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)));
+        const __m512 high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4)), base = _mm512_mul_ps(f, _mm512_set1_ps(-8));
+        return attn_bf16(_mm512_fmadd_ps(low, f, base), _mm512_fmadd_ps(high, f, base));
+    }
     return attn_bf16(attn_load16(t, row, scale, d, dim), attn_load16(t, row, scale, d + 16, dim));
 }
 /* Where element i of 32 stands after pairs of two rows were formed by unpacking low halves, then high halves of each

@@ -70,4 +70,7 @@ static inline void hr_attn_seen_by(const hr_attn *a, const hr_attn_unit *u, uint
     *from = (int)(lo * u->group), *to = (int)(hi * u->group);
 }
 
+/* y = 2^x as the rows on the bf16 unit compute it, for the test of its error. Needs AVX-512 with BF16. */
+void hr_attn_exp2_avx512(const float *x, float *y, size_t n);
+
 #endif
