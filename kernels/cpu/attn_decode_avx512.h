@@ -26,23 +26,6 @@ typedef struct attn_quad {
     __m512 top, sum, decay; /* top and decay: the head's value in all its lanes; sum: to be added up */
 } attn_quad;
 
-/* Rows that are wanted next, those from `first` on of n, bytes at..end - 1 of each. */
-typedef struct attn_ahead {
-    const attn_rows *rows;
-    uint32_t first, n;
-    size_t at, end;
-    bool scales;
-} attn_ahead;
-/* Rows from..from + n - 1; those past the end repeat the last one. */
-HR_INLINE void attn_fetch_some(const attn_ahead *next, uint32_t from, const uint32_t n) {
-    if (from < next->first || from >= next->n) return;
-    HR_UNROLL for (uint32_t i = 0; i < n; i++) {
-        const char *row = (const char *)next->rows->row[from + i];
-        for (size_t at = next->at; at < next->end; at += 64) _mm_prefetch(row + at, _MM_HINT_T0);
-        if (next->scales) _mm_prefetch((const char *)next->rows->scale[from + i], _MM_HINT_T0);
-    }
-}
-
 /* Sums of 4 x 4 vectors, x[head][position], into the lanes of one. */
 HR_INLINE __m512 attn_sum16(const int heads, __m512 x[4][4]) {
     __m512 y[4];

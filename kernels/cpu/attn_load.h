@@ -44,6 +44,23 @@ static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, uin
     for (uint32_t i = n; i % 4; i++) out->row[i] = out->row[n - 1], out->scale[i] = out->scale[n - 1];
 }
 
+/* Rows that are wanted next, those from `first` on of n, bytes at..end - 1 of each. */
+typedef struct attn_ahead {
+    const attn_rows *rows;
+    uint32_t first, n;
+    size_t at, end;
+    bool scales;
+} attn_ahead;
+/* Rows from..from + n - 1; those past the end repeat the last one. */
+HR_INLINE void attn_fetch_some(const attn_ahead *next, uint32_t from, const uint32_t n) {
+    if (from < next->first || from >= next->n) return;
+    HR_UNROLL for (uint32_t i = 0; i < n; i++) {
+        const char *row = (const char *)next->rows->row[from + i];
+        for (size_t at = next->at; at < next->end; at += 64) __builtin_prefetch(row + at);
+        if (next->scales) __builtin_prefetch(next->rows->scale[from + i]);
+    }
+}
+
 /* Elements d..d + V_N - 1 of a row. */
 HR_INLINE v_f attn_load(hr_dtype t, const uint8_t *row, const uint16_t *scale, size_t d) {
     switch (t) {

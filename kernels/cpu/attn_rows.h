@@ -1,5 +1,6 @@
 /* attn_rows.h - decode: one query, few heads in the group. Lanes are elements of a row; each K and V row is read once
- * for the heads of the group, up to four at a time. Included by attn_body.h alone. */
+ * for the heads of the group, up to four at a time. While K of a chunk is read V of it is fetched, and then K of the next
+ * one, at whatever places they lie. Included by attn_body.h alone. */
 #ifndef HR_ATTN_ROWS_H
 #define HR_ATTN_ROWS_H
 
@@ -12,8 +13,9 @@ enum {
 
 /* score[g][0..n-1] = q[g] . K row; n rounded up to 4 (the rows are padded). q is [heads][ld], zero beyond dim. */
 HR_INLINE void attn_rows_qk(hr_dtype t, const int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
-                            size_t dim, float *score, size_t ld_score) {
+                            size_t dim, float *score, size_t ld_score, attn_ahead next) {
     for (uint32_t i = 0; i < n; i += HR_ATTN_ROWS_ABREAST) {
+        attn_fetch_some(&next, i, HR_ATTN_ROWS_ABREAST);
         const uint8_t *const *row = k->row + i;
         const uint16_t *const *scale = k->scale + i;
         v_f acc[4][HR_ATTN_ROWS_ABREAST];
@@ -40,14 +42,19 @@ HR_INLINE void attn_rows_qk(hr_dtype t, const int heads, const attn_rows *k, uin
 
 /* o[g][d] += sum over positions of p[g][i] V[i][d], in order of position. */
 HR_INLINE void attn_rows_pv(hr_dtype t, const int heads, const attn_rows *v, uint32_t n, const float *p, size_t ld_p,
-                            float *o, size_t ld, size_t dim) {
+                            float *o, size_t ld, size_t dim, attn_ahead next) {
     enum { WIDE = V_N == 16 ? 4 : 2 };
+    /* each stripe of elements fetches its part of the rows */
+    const size_t stripes = dim / (WIDE * V_N) ? dim / (WIDE * V_N) : 1, all = next.end;
+    const size_t part = (all + 64 * stripes - 1) / (64 * stripes) * 64;
     size_t d = 0;
-    for (; d + WIDE * V_N <= dim; d += WIDE * V_N) {
+    for (; d + WIDE * V_N <= dim; d += WIDE * V_N, next.at += part, next.scales = false) {
+        next.end = next.at + part < all ? next.at + part : all;
         v_f acc[4][WIDE];
         HR_UNROLL for (int g = 0; g < heads; g++) HR_UNROLL for (int j = 0; j < WIDE; j++) acc[g][j] =
             v_load(o + g * ld + d + j * V_N);
         for (uint32_t i = 0; i < n; i++) {
+            attn_fetch_some(&next, i, 1);
             v_f vv[WIDE];
             HR_UNROLL for (int j = 0; j < WIDE; j++) vv[j] = attn_load(t, v->row[i], v->scale[i], d + j * V_N);
             HR_UNROLL for (int g = 0; g < heads; g++) {
@@ -100,12 +107,12 @@ HR_INLINE void attn_rows_pv(hr_dtype t, const int heads, const attn_rows *v, uin
         HR_ATTN_HEADS(fn, HR_Q4_0, __VA_ARGS__) \
     }
 static void attn_rows_qk_any(hr_dtype t, int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
-                             size_t dim, float *score, size_t ld_score) {
-    HR_ATTN_TYPES(attn_rows_qk, k, n, q, ld, dim, score, ld_score)
+                             size_t dim, float *score, size_t ld_score, attn_ahead next) {
+    HR_ATTN_TYPES(attn_rows_qk, k, n, q, ld, dim, score, ld_score, next)
 }
 static void attn_rows_pv_any(hr_dtype t, int heads, const attn_rows *v, uint32_t n, const float *p, size_t ld_p,
-                             float *o, size_t ld, size_t dim) {
-    HR_ATTN_TYPES(attn_rows_pv, v, n, p, ld_p, o, ld, dim)
+                             float *o, size_t ld, size_t dim, attn_ahead next) {
+    HR_ATTN_TYPES(attn_rows_pv, v, n, p, ld_p, o, ld, dim, next)
 }
 
 /* Scores of one head and chunk become weights; *top and *sum go on, *decay is what earlier output is multiplied by. */
@@ -139,18 +146,18 @@ typedef struct attn_decode {
 } attn_decode;
 
 /* Scores of n positions into columns `at` on; then the rest of the group. */
-static void attn_decode_qk(const attn_decode *w, const attn_rows *k, uint32_t n, uint32_t at) {
-    for (size_t g = 0, left; (left = w->u->group - g); g += left) {
+static void attn_decode_qk(const attn_decode *w, const attn_rows *k, uint32_t n, uint32_t at, attn_ahead next) {
+    for (size_t g = 0, left; (left = w->u->group - g); g += left, next.n = 0) {
         left = left < 4 ? left : 4;
         attn_rows_qk_any(w->a->kv->g->type[0], (int)left, k, n, w->q + g * w->ld, w->ld, w->dim,
-                         w->score + g * w->ld_score + at, w->ld_score);
+                         w->score + g * w->ld_score + at, w->ld_score, next);
     }
 }
-static void attn_decode_pv(const attn_decode *w, const attn_rows *v, uint32_t n, uint32_t at) {
-    for (size_t g = 0, left; (left = w->u->group - g); g += left) {
+static void attn_decode_pv(const attn_decode *w, const attn_rows *v, uint32_t n, uint32_t at, attn_ahead next) {
+    for (size_t g = 0, left; (left = w->u->group - g); g += left, next.n = 0) {
         left = left < 4 ? left : 4;
         attn_rows_pv_any(w->a->kv->g->type[1], (int)left, v, n, w->score + g * w->ld_score + at, w->ld_score,
-                         w->o + g * w->ld, w->ld, w->dim);
+                         w->o + g * w->ld, w->ld, w->dim, next);
     }
 }
 static void attn_decode_softmax(attn_decode *w, uint32_t n) {
@@ -166,23 +173,43 @@ static inline uint32_t attn_chunk_end(uint32_t p, uint32_t to) {
     return to - start < HR_ATTN_CHUNK ? to : start + HR_ATTN_CHUNK;
 }
 
-/* Flash: softmax chunk by chunk. Naive: all scores first. */
-static void attn_decode_run(attn_decode *w, bool flash) {
+/* Softmax chunk by chunk. */
+static void attn_decode_flash(attn_decode *w) {
     const hr_attn_unit *u = w->u;
+    const hr_kv_geom *g = w->a->kv->g;
+    attn_rows k, v;
+    attn_ahead next_k = {.rows = &k, .end = g->row_bytes[HR_KV_K], .scales = g->row_bytes[HR_KV_KS]};
+    attn_ahead next_v = {.rows = &v, .end = g->row_bytes[HR_KV_V], .scales = g->row_bytes[HR_KV_VS]};
+    uint32_t end = attn_chunk_end(u->from, u->to);
+    attn_find_rows(w->a, u->kv_head, HR_KV_K, u->from, end - u->from, &k);
+    next_k.n = end - u->from;
+    for (uint32_t i = 0; i < next_k.n; i++) attn_fetch_some(&next_k, i, 1);
+    for (uint32_t c = u->from; c < u->to; c = end) {
+        end = attn_chunk_end(c, u->to);
+        const uint32_t n = end - c, after = end < u->to ? attn_chunk_end(end, u->to) - end : 0;
+        attn_find_rows(w->a, u->kv_head, HR_KV_V, c, n, &v);
+        next_v.n = n, next_k.n = after;
+        attn_decode_qk(w, &k, n, 0, next_v);
+        attn_decode_softmax(w, n);
+        if (after) attn_find_rows(w->a, u->kv_head, HR_KV_K, end, after, &k);
+        attn_decode_pv(w, &v, n, 0, next_k);
+    }
+}
+/* All scores first. */
+static void attn_decode_naive(attn_decode *w) {
+    const hr_attn_unit *u = w->u;
+    const attn_ahead none = {0};
     attn_rows rows;
-    for (uint32_t c = u->from, c_end; c < u->to; c = c_end) {
-        c_end = flash ? attn_chunk_end(c, u->to) : u->to;
-        for (uint32_t p = c, end; p < c_end; p = end) {
-            end = attn_chunk_end(p, c_end);
-            attn_find_rows(w->a, u->kv_head, HR_KV_K, p, end - p, &rows);
-            attn_decode_qk(w, &rows, end - p, p - c);
-        }
-        attn_decode_softmax(w, c_end - c);
-        for (uint32_t p = c, end; p < c_end; p = end) {
-            end = attn_chunk_end(p, c_end);
-            attn_find_rows(w->a, u->kv_head, HR_KV_V, p, end - p, &rows);
-            attn_decode_pv(w, &rows, end - p, p - c);
-        }
+    for (uint32_t p = u->from, end; p < u->to; p = end) {
+        end = attn_chunk_end(p, u->to);
+        attn_find_rows(w->a, u->kv_head, HR_KV_K, p, end - p, &rows);
+        attn_decode_qk(w, &rows, end - p, p - u->from, none);
+    }
+    attn_decode_softmax(w, u->to - u->from);
+    for (uint32_t p = u->from, end; p < u->to; p = end) {
+        end = attn_chunk_end(p, u->to);
+        attn_find_rows(w->a, u->kv_head, HR_KV_V, p, end - p, &rows);
+        attn_decode_pv(w, &rows, end - p, p - u->from, none);
     }
 }
 
@@ -196,7 +223,10 @@ static void attn_rows_unit(const hr_attn *a, const hr_attn_unit *u, float *scrat
         for (size_t d = 0; d < ld; d++) w.q[g * ld + d] = d < dim ? from[d] * a->scale : 0, w.o[g * ld + d] = 0;
         w.top[g] = -INFINITY, w.sum[g] = 0;
     }
-    attn_decode_run(&w, flash);
+    if (flash)
+        attn_decode_flash(&w);
+    else
+        attn_decode_naive(&w);
     for (size_t g = 0; g < group; g++) {
         const float *o = w.o + g * ld;
         if (u->partial) {
