@@ -1,7 +1,6 @@
-/* Activations for matrix products, AVX-512. The int8 rows give the same q, d and sum as the generic ones, to the bit. */
+/* Float activations for matrix products, AVX-512, and int8 ones expanded to floats. */
 #include "kernels/cpu/lanes_avx512.h"
 #include "kernels/cpu/matmul_avx512.h"
-#include <float.h>
 
 void hr_acts_tiles_avx512(const void *rows, size_t stride, size_t bytes, size_t n, size_t tile, void *out) {
     const __mmask16 m = hr_mask16(tile);
@@ -49,44 +48,6 @@ void hr_acts_bf16_avx512(hr_acts *a, const float *x, size_t ldx, size_t t0, size
         }
     }
     tiles_of(a, a->bf16, sizeof *a->bf16, t0, t1);
-}
-
-/* 32 values: the maximum on the bits, where a NaN is largest and so reaches d. A d below the normal numbers counts as
- * 0. The sum 1.5 * 2^23 + v rounds v to nearest even and holds it in its low byte. */
-HR_INLINE void quantize_group(__m512 lo, __m512 hi, int8_t *q, float *d, int32_t *sum) {
-    const __m512i abs_lo = _mm512_and_si512(_mm512_castps_si512(lo), _mm512_set1_epi32(0x7fffffff));
-    const __m512i abs_hi = _mm512_and_si512(_mm512_castps_si512(hi), _mm512_set1_epi32(0x7fffffff));
-    const int32_t most = _mm512_reduce_max_epi32(_mm512_max_epi32(abs_lo, abs_hi));
-    float scale;
-    memcpy(&scale, &most, sizeof scale);
-    scale /= 127;
-    if (scale < FLT_MIN) {
-        _mm256_storeu_si256((__m256i *)q, _mm256_setzero_si256());
-        *d = 0, *sum = 0;
-        return;
-    }
-    const __m512 by = _mm512_set1_ps(scale), magic = _mm512_set1_ps(12582912.0f);
-    const __m512i a = _mm512_castps_si512(_mm512_add_ps(_mm512_div_ps(lo, by), magic));
-    const __m512i b = _mm512_castps_si512(_mm512_add_ps(_mm512_div_ps(hi, by), magic));
-    const __m128i qa = _mm512_cvtepi32_epi8(a), qb = _mm512_cvtepi32_epi8(b);
-    _mm_storeu_si128((__m128i *)q, qa);
-    _mm_storeu_si128((__m128i *)(q + 16), qb);
-    *d = scale;
-    *sum = _mm512_reduce_add_epi32(_mm512_add_epi32(_mm512_cvtepi8_epi32(qa), _mm512_cvtepi8_epi32(qb)));
-}
-
-void hr_acts_int8_avx512(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
-    for (size_t t = t0; t < t1; t++) {
-        const float *in = x + t * ldx;
-        for (size_t c = 0; c < a->ld; c += 32) {
-            const size_t left = c < a->k ? a->k - c : 0, g = t * (a->ld / 32) + c / 32;
-            const float *p = in + (left ? c : 0);
-            const __mmask32 have = hr_mask32(left);
-            const __m512 lo = _mm512_maskz_loadu_ps((__mmask16)have, p);
-            const __m512 hi = _mm512_maskz_loadu_ps((__mmask16)(have >> 16), left > 16 ? p + 16 : p);
-            quantize_group(lo, hi, a->q + t * a->ld + c, &a->d[g], &a->sum[g]);
-        }
-    }
 }
 
 void hr_acts_expand_avx512(const hr_acts *x, size_t t0, size_t n, float *out, size_t ldo) {

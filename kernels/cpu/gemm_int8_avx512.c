@@ -146,7 +146,9 @@ HR_INLINE float f16_at(const void *p) {
 /* Scales (and minima) of one row, groups g0 .. g0 + n - 1 of 32 columns. */
 HR_INLINE void row_scales(hr_dtype t, const uint8_t *p, const uint16_t *s, size_t n, float *scale, float *min) {
     const size_t step = hr_dtypes[t].block_bytes;
-    if (t == HR_I8G32 || t == HR_I4G32) {
+    if (t == HR_I8ROW || t == HR_I4G128) {
+        for (size_t g = 0; g < n; g++) scale[g] = f16_at(s + (t == HR_I4G128 ? g / 4 : 0));
+    } else if (t == HR_I8G32 || t == HR_I4G32) {
         for (size_t g = 0; g < n; g += 16) {
             const __mmask16 m = hr_mask16(n - g);
             _mm512_storeu_ps(scale + g, _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(m, s + g)));
@@ -182,7 +184,8 @@ HR_INLINE void pack_panel(const hr_mat *w, hr_dtype type, size_t row, size_t row
     for (size_t r = 0; r < HR_PANEL_ROWS; r++) {
         const size_t from = row + (r < rows ? r : rows - 1);
         src[r] = hr_mat_row(w, from) + g0 / per * bytes;
-        const uint16_t *s = hr_dtypes[type].group ? hr_mat_scales(w, from) + g0 : NULL;
+        const uint16_t *s = hr_dtypes[type].group ? hr_mat_scales(w, from) : NULL;
+        if (s) s += type == HR_I8ROW ? 0 : type == HR_I4G128 ? g0 / 4 : g0;
         row_scales(type, src[r], s, n, p->scales + r * 2 * DEPTH, p->mins + r * 2 * DEPTH);
     }
     transpose_scales(p->scales, type == HR_Q6_K ? 2 * n : n, p->scale);
@@ -250,6 +253,12 @@ void hr_gemm_int8_avx512(const hr_matmul *m, size_t row0, size_t row1, void *scr
         switch (m->w->dtype) {
         case HR_I8G32:
             gemm(m, HR_I8G32, row0, row1, t, n, scratch);
+            break;
+        case HR_I8ROW:
+            gemm(m, HR_I8ROW, row0, row1, t, n, scratch);
+            break;
+        case HR_I4G128:
+            gemm(m, HR_I4G128, row0, row1, t, n, scratch);
             break;
         case HR_I4G32:
             gemm(m, HR_I4G32, row0, row1, t, n, scratch);

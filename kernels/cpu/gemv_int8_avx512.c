@@ -1,4 +1,4 @@
-/* Products of quantized weights in groups of 32 with few int8 tokens, AVX-512 VNNI.
+/* Products of quantized weights in groups of 32 or more with few int8 tokens, AVX-512 VNNI.
  *
  * Weights go four groups at a time: lane l of `lo` holds the first 16 weights of group l, lane l of `hi` the other 16,
  * unsigned. Both vpdpbusd add into the same dwords, so that 128 weights take one conversion and one multiply-add with
@@ -64,27 +64,35 @@ HR_INLINE __m512i four_128(const uint8_t *p, size_t step) {
     return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(p + 3 * step)), 3);
 }
 
+/* Scales that the plane has for a block of four groups; 0: the one of the row. */
+HR_INLINE size_t block_scales(hr_dtype t) {
+    return t == HR_I8ROW ? 0 : t == HR_I4G128 ? 1 : 4;
+}
+
 /* Four groups from p (quants, or whole GGUF blocks) and s (scales of plane types). */
 HR_INLINE w_block fetch(hr_dtype t, const uint8_t *p, const uint16_t *s) {
     w_block w;
     w.min = _mm512_setzero_ps();
-    if (t == HR_I8G32 || t == HR_Q8_0) {
-        const __m512i a = t == HR_I8G32 ? _mm512_loadu_si512(p) : hr_two_256(p + 2, 34);
-        const __m512i b = t == HR_I8G32 ? _mm512_loadu_si512(p + 64) : hr_two_256(p + 2 + 68, 34);
+    if (hr_plane_int8(t) || t == HR_Q8_0) {
+        const __m512i a = hr_plane_int8(t) ? _mm512_loadu_si512(p) : hr_two_256(p + 2, 34);
+        const __m512i b = hr_plane_int8(t) ? _mm512_loadu_si512(p + 64) : hr_two_256(p + 2 + 68, 34);
         const __m512i flip = _mm512_set1_epi8((char)0x80);
         w.lo = _mm512_xor_si512(_mm512_shuffle_i32x4(a, b, 0x88), flip);
         w.hi = _mm512_xor_si512(_mm512_shuffle_i32x4(a, b, 0xdd), flip);
     } else {
-        const __m512i z = t == HR_I4G32  ? _mm512_loadu_si512(p)
-                          : t == HR_Q4_0 ? four_128(p + 2, 18)
-                                         : four_128(p + 4, 20);
+        const __m512i z = hr_plane_int4(t) ? _mm512_loadu_si512(p)
+                          : t == HR_Q4_0   ? four_128(p + 2, 18)
+                                           : four_128(p + 4, 20);
         const __m512i mask = _mm512_set1_epi8(15);
         w.lo = _mm512_and_si512(z, mask);
         w.hi = _mm512_and_si512(_mm512_srli_epi16(z, 4), mask);
     }
     const size_t step = hr_dtypes[t].block_bytes;
     const bool plane = t == HR_I8G32 || t == HR_I4G32;
-    w.d = over_lanes(_mm_cvtph_ps(plane ? _mm_loadl_epi64((const __m128i *)s) : four_u16(p, step)));
+    if (block_scales(t) < 4)
+        w.d = _mm512_set1_ps(_cvtsh_ss(*s));
+    else
+        w.d = over_lanes(_mm_cvtph_ps(plane ? _mm_loadl_epi64((const __m128i *)s) : four_u16(p, step)));
     if (t == HR_Q4_1) w.min = over_lanes(_mm_cvtph_ps(four_u16(p + 2, step)));
     return w;
 }
@@ -94,7 +102,7 @@ HR_INLINE w_block fetch_tail(hr_dtype t, const uint8_t *p, const uint16_t *s, si
     uint8_t block[4 * 34] = {0};
     uint16_t scale[4] = {0};
     memcpy(block, p, groups * hr_dtypes[t].block_bytes);
-    if (s) memcpy(scale, s, groups * sizeof *s);
+    if (s) memcpy(scale, s, (block_scales(t) < 4 ? 1 : groups) * sizeof *s);
     return fetch(t, block, scale);
 }
 
@@ -123,7 +131,7 @@ HR_INLINE void step(hr_dtype t, const w_block *w, int n_rows, int tokens, const 
 HR_INLINE void tile(hr_dtype t, size_t cols, const rows *a, int n_rows, int tokens, const x_block *x, __m512 *acc) {
     const size_t blocks = cols / BLOCK, tail = cols % BLOCK / 32, ldx = blocks + (tail > 0);
     const size_t bytes = 4 * (size_t)hr_dtypes[t].block_bytes;
-    const bool plane = t == HR_I8G32 || t == HR_I4G32;
+    const bool plane = hr_plane_int8(t) || hr_plane_int4(t);
     w_block w[4];
 #pragma GCC unroll 16
     for (int i = 0; i < n_rows * tokens; i++) acc[i] = _mm512_setzero_ps();
@@ -133,7 +141,7 @@ HR_INLINE void tile(hr_dtype t, size_t cols, const rows *a, int n_rows, int toke
             const uint8_t *p = a->p + (size_t)r * a->stride + b * bytes;
             _mm_prefetch((const char *)p + a->ahead, _MM_HINT_T1);
             if (bytes > 64) _mm_prefetch((const char *)p + a->ahead + 64, _MM_HINT_T1);
-            w[r] = fetch(t, p, plane ? a->s + (size_t)r * a->scales + 4 * b : NULL);
+            w[r] = fetch(t, p, plane ? a->s + (size_t)r * a->scales + block_scales(t) * b : NULL);
         }
         step(t, w, n_rows, tokens, x + b, ldx, acc);
     }
@@ -141,7 +149,7 @@ HR_INLINE void tile(hr_dtype t, size_t cols, const rows *a, int n_rows, int toke
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             const uint8_t *p = a->p + (size_t)r * a->stride + blocks * bytes;
-            w[r] = fetch_tail(t, p, plane ? a->s + (size_t)r * a->scales + 4 * blocks : NULL, tail);
+            w[r] = fetch_tail(t, p, plane ? a->s + (size_t)r * a->scales + block_scales(t) * blocks : NULL, tail);
         }
         step(t, w, n_rows, tokens, x + blocks, ldx, acc);
     }
@@ -196,6 +204,12 @@ void hr_gemv_int8_avx512(const hr_matmul *m, size_t row0, size_t row1, void *scr
     switch (m->w->dtype) {
     case HR_I8G32:
         gemv(m, HR_I8G32, row0, row1, scratch);
+        break;
+    case HR_I8ROW:
+        gemv(m, HR_I8ROW, row0, row1, scratch);
+        break;
+    case HR_I4G128:
+        gemv(m, HR_I4G128, row0, row1, scratch);
         break;
     case HR_I4G32:
         gemv(m, HR_I4G32, row0, row1, scratch);

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/matmul_common.h"
 
-hr_acts_fn hr_acts_f32_avx512, hr_acts_bf16_avx512, hr_acts_int8_avx512;
+hr_acts_fn hr_acts_f32_avx512, hr_acts_bf16_avx512, hr_acts_int8_avx512, hr_acts_int8_row_avx512;
 
 /* Few tokens: weights in the order of the file. */
 hr_matmul_fn hr_gemv_f32_avx512, hr_gemv_bf16_avx512, hr_gemv_int8_avx512, hr_gemv_q6_k_avx512,

@@ -8,8 +8,16 @@
 #include "kernels/base/dtype.h"
 #include "kernels/cpu/lanes_avx512.h"
 
+/* Quants in a plane of their own, as bytes or as nibbles. */
+HR_INLINE bool hr_plane_int8(hr_dtype t) {
+    return t == HR_I8G32 || t == HR_I8ROW;
+}
+HR_INLINE bool hr_plane_int4(hr_dtype t) {
+    return t == HR_I4G32 || t == HR_I4G128;
+}
+
 HR_INLINE int hr_weight_offset(hr_dtype t) {
-    return t == HR_I8G32 || t == HR_Q8_0 ? 128 : t == HR_Q4_1 ? 0 : t == HR_Q6_K ? 32 : 8;
+    return hr_plane_int8(t) || t == HR_Q8_0 ? 128 : t == HR_Q4_1 ? 0 : t == HR_Q6_K ? 32 : 8;
 }
 
 HR_INLINE __m512i hr_two_256(const uint8_t *p, size_t step) {
@@ -50,13 +58,13 @@ HR_INLINE __m512 hr_q6_k_scales(const uint8_t *b) {
 /* 64 weights in order: two groups of 32 that start at p, or quarter c of the Q6_K block at p. */
 HR_INLINE __m512i hr_weights_64(hr_dtype t, const uint8_t *p, int c) {
     if (t == HR_Q6_K) return hr_q6_k_64(p, c);
-    if (t == HR_I8G32 || t == HR_Q8_0) {
-        const __m512i z = t == HR_I8G32 ? _mm512_loadu_si512(p) : hr_two_256(p + 2, 34);
+    if (hr_plane_int8(t) || t == HR_Q8_0) {
+        const __m512i z = hr_plane_int8(t) ? _mm512_loadu_si512(p) : hr_two_256(p + 2, 34);
         return _mm512_xor_si512(z, _mm512_set1_epi8((char)0x80));
     }
-    const __m256i y = t == HR_I4G32  ? _mm256_loadu_si256((const __m256i *)p)
-                      : t == HR_Q4_0 ? hr_two_128(p + 2, 18)
-                                     : hr_two_128(p + 4, 20);
+    const __m256i y = hr_plane_int4(t) ? _mm256_loadu_si256((const __m256i *)p)
+                      : t == HR_Q4_0   ? hr_two_128(p + 2, 18)
+                                       : hr_two_128(p + 4, 20);
     const __m512i twice = _mm512_permutexvar_epi64(_mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0), _mm512_castsi256_si512(y));
     const __m512i by = _mm512_set_epi64(0x4000400040004, 0x4000400040004, 0, 0, 0x4000400040004, 0x4000400040004, 0, 0);
     return _mm512_and_si512(_mm512_srlv_epi16(twice, by), _mm512_set1_epi8(15));

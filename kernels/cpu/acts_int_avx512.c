@@ -1,0 +1,160 @@
+/* int8 activations, AVX-512: the same q, d and sum as the generic rows, to the bit, and the tiles that the integer
+ * kernels read. */
+#include "kernels/cpu/acts_int_avx512.h"
+#include "kernels/cpu/matmul_avx512.h"
+#include <float.h>
+
+/* ---- quantization ---- */
+
+typedef struct group {
+    __m512 lo, hi;
+} group;
+
+/* 32 values from column c on, zero past the last. */
+HR_INLINE group load_group(const float *x, size_t k, size_t c) {
+    const size_t left = c < k ? k - c : 0;
+    const float *p = x + (left ? c : 0);
+    const __mmask32 have = hr_mask32(left);
+    return (group){_mm512_maskz_loadu_ps((__mmask16)have, p),
+                   _mm512_maskz_loadu_ps((__mmask16)(have >> 16), left > 16 ? p + 16 : p)};
+}
+
+/* The maximum of |x| is taken on the bits, where a NaN is largest and so reaches d. */
+HR_INLINE __m512i magnitudes(group v) {
+    const __m512i clear = _mm512_set1_epi32(0x7fffffff);
+    return _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(v.lo), clear),
+                            _mm512_and_si512(_mm512_castps_si512(v.hi), clear));
+}
+
+/* A d below the normal numbers counts as 0. */
+HR_INLINE float scale_of(int32_t most) {
+    float scale;
+    memcpy(&scale, &most, sizeof scale);
+    scale /= 127;
+    return scale < FLT_MIN ? 0 : scale;
+}
+
+/* v / scale to nearest even: the sum 1.5 * 2^23 + v / scale holds it in its low byte. The product with 1 / scale is off
+ * by less than 2e-5, so only what lies that near to the middle between two integers needs the division. */
+HR_INLINE __m128i quotients(__m512 v, __m512 scale, __m512 inverse) {
+    const __m512 magic = _mm512_set1_ps(12582912.0f);
+    __m512 y = _mm512_mul_ps(v, inverse), sum = _mm512_add_ps(y, magic);
+    const __m512 off = _mm512_abs_ps(_mm512_sub_ps(y, _mm512_sub_ps(sum, magic)));
+    /* not <=: so that NaNs go the slow way as well */
+    if (_mm512_cmp_ps_mask(off, _mm512_set1_ps(0.4999f), _CMP_NLE_UQ))
+        sum = _mm512_add_ps(_mm512_div_ps(v, scale), magic);
+    return _mm512_cvtepi32_epi8(_mm512_castps_si512(sum));
+}
+
+HR_INLINE int32_t quantize_group(group v, float scale, __m512 inverse, int8_t *q) {
+    if (scale == 0) {
+        _mm256_storeu_si256((__m256i *)q, _mm256_setzero_si256());
+        return 0;
+    }
+    const __m128i a = quotients(v.lo, _mm512_set1_ps(scale), inverse);
+    const __m128i b = quotients(v.hi, _mm512_set1_ps(scale), inverse);
+    _mm_storeu_si128((__m128i *)q, a);
+    _mm_storeu_si128((__m128i *)(q + 16), b);
+    const __m128i one = _mm_set1_epi8(1);
+    __m128i s = _mm_dpbusd_epi32(_mm_dpbusd_epi32(_mm_setzero_si128(), one, a), one, b);
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+static void quantize_blocks(hr_acts *a, const float *x, size_t t) {
+    for (size_t c = 0; c < a->ld; c += 32) {
+        const size_t g = t * (a->ld / 32) + c / 32;
+        const group v = load_group(x, a->k, c);
+        const float scale = scale_of(_mm512_reduce_max_epi32(magnitudes(v)));
+        a->d[g] = scale;
+        a->sum[g] = quantize_group(v, scale, _mm512_set1_ps(1 / scale), a->q + t * a->ld + c);
+    }
+}
+
+static void quantize_row(hr_acts *a, const float *x, size_t t) {
+    __m512i most = _mm512_setzero_si512();
+    for (size_t c = 0; c < a->k; c += 32) most = _mm512_max_epi32(most, magnitudes(load_group(x, a->k, c)));
+    const float scale = scale_of(_mm512_reduce_max_epi32(most));
+    const __m512 inverse = _mm512_set1_ps(1 / scale);
+    for (size_t c = 0; c < a->ld; c += 32) {
+        const size_t g = t * (a->ld / 32) + c / 32;
+        a->d[g] = scale;
+        a->sum[g] = quantize_group(load_group(x, a->k, c), scale, inverse, a->q + t * a->ld + c);
+    }
+}
+
+/* ---- tiles ---- */
+
+/* Lines of groups g and g + 1 (the second only while there is one): v[8 * i + s] has line s of group g + i, one token a
+ * lane. */
+HR_INLINE void put_groups(const hr_acts *a, size_t t0, size_t have, size_t width, size_t g, size_t groups,
+                          const __m512i v[16], int32_t *x) {
+    const __mmask16 m = hr_mask16(width);
+    const __m512i one = _mm512_set1_epi8(1), zero = _mm512_setzero_si512();
+    const __m512i at = _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                                          _mm512_set1_epi32((int)(a->ld / 32)));
+#pragma GCC unroll 2
+    for (size_t i = 0; i < 2; i++) {
+        if (g + i >= groups) return;
+        int32_t *out = x + (g + i) * HR_INT_SLOTS * width;
+        __m512i first = zero, second = zero;
+#pragma GCC unroll 8
+        for (size_t s = 0; s < 8; s++) _mm512_mask_storeu_epi32(out + s * width, m, v[8 * i + s]);
+#pragma GCC unroll 4
+        for (size_t s = 0; s < 4; s++) {
+            first = _mm512_dpbusd_epi32(first, one, v[8 * i + s]);
+            second = _mm512_dpbusd_epi32(second, one, v[8 * i + 4 + s]);
+        }
+        const __m512i all = _mm512_add_epi32(first, second);
+        __m512 d = _mm512_set1_ps(1);
+        if (a->type == HR_ACT_INT8)
+            d = _mm512_mask_i32gather_ps(_mm512_setzero_ps(), hr_mask16(have), at, a->d + t0 * (a->ld / 32) + g + i, 4);
+        const __m512i by_8 = _mm512_slli_epi32(all, 3), by_128 = _mm512_slli_epi32(all, 7);
+        _mm512_mask_storeu_epi32(out + HR_INT_START_128 * width, m, _mm512_sub_epi32(zero, by_128));
+        _mm512_mask_storeu_epi32(out + HR_INT_START_8 * width, m, _mm512_sub_epi32(zero, by_8));
+        _mm512_mask_storeu_ps(out + HR_INT_SCALE * width, m, d);
+        _mm512_mask_storeu_ps(out + HR_INT_SUM * width, m, _mm512_mul_ps(d, _mm512_cvtepi32_ps(all)));
+        first = _mm512_sub_epi32(zero, _mm512_slli_epi32(first, 5));
+        second = _mm512_sub_epi32(zero, _mm512_slli_epi32(second, 5));
+        _mm512_mask_storeu_epi32(out + HR_INT_START_32 * width, m, first);
+        _mm512_mask_storeu_epi32(out + (HR_INT_START_32 + 1) * width, m, second);
+        int32_t *run = x + hr_int_runs(groups, width) + (g + i) / 4 * width;
+        int32_t *block = x + hr_int_blocks(groups, width) + (g + i) / HR_INT_DEPTH * width;
+        const __m512i r = (g + i) % 4 ? _mm512_maskz_loadu_epi32(m, run) : zero;
+        const __m512i b = (g + i) % HR_INT_DEPTH ? _mm512_maskz_loadu_epi32(m, block) : zero;
+        _mm512_mask_storeu_epi32(run, m, _mm512_sub_epi32(r, by_8));
+        _mm512_mask_storeu_epi32(block, m, _mm512_sub_epi32(b, by_128));
+    }
+}
+
+void hr_int_tile_pack_avx512(const hr_acts *a, size_t t0, size_t have, size_t width, int32_t *x) {
+    const size_t groups = (a->k + 31) / 32;
+    for (size_t g = 0; g < groups; g += 2) {
+        __m512i v[16];
+#pragma GCC unroll 16
+        for (size_t i = 0; i < 16; i++)
+            v[i] = i < have ? _mm512_load_si512(a->q + (t0 + i) * a->ld + 32 * g) : _mm512_setzero_si512();
+        hr_transpose_16x16(v);
+        put_groups(a, t0, have, width, g, groups, v, x);
+    }
+    float *scales = (float *)x + hr_int_scales(groups, width);
+    for (size_t t = 0; t < width; t++) scales[t] = t < have ? a->d[(t0 + t) * (a->ld / 32)] : 0;
+}
+
+static void pack(hr_acts *a, size_t t0, size_t t1) {
+    if (!a->tile) return;
+    const size_t bytes = hr_acts_tile_bytes(a->type, a->tile, a->k);
+    for (size_t t = t0; t < t1; t += a->tile)
+        hr_int_tile_pack_avx512(a, t, t1 - t < a->tile ? t1 - t : a->tile, a->tile,
+                                (int32_t *)((char *)a->tiles + t / a->tile * bytes));
+}
+
+void hr_acts_int8_avx512(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
+    for (size_t t = t0; t < t1; t++) quantize_blocks(a, x + t * ldx, t);
+    pack(a, t0, t1);
+}
+
+void hr_acts_int8_row_avx512(hr_acts *a, const float *x, size_t ldx, size_t t0, size_t t1) {
+    for (size_t t = t0; t < t1; t++) quantize_row(a, x + t * ldx, t);
+    pack(a, t0, t1);
+}

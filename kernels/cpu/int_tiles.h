@@ -1,0 +1,40 @@
+/* int_tiles.h - int8 activations as the AVX-512 integer kernels read them (hr_acts.tiles, and the GEMV kernels' scratch).
+ *
+ * An area holds `width` tokens side by side: per group of 32 columns HR_INT_SLOTS lines of `width` dwords, line 0..7 four
+ * columns each of int8, then what a kernel needs once a group, whatever type the weights have, so that matrices of
+ * different types share one area. Weights are stored with an offset, and integers start at -offset times the sum of the
+ * activations, so that they end exact. After the groups follow the starts of longer runs of columns, and the token
+ * scales:
+ *   [groups][HR_INT_SLOTS][width], [ceil(groups / 4)][width], [ceil(groups / HR_INT_DEPTH)][width], [width] float */
+#ifndef HR_INT_TILES_H
+#define HR_INT_TILES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    HR_INT_TILE = 12,     /* tokens of an area in hr_acts.tiles */
+    HR_INT_DEPTH = 64,    /* groups that a GEMM goes through before it adds to y */
+    HR_INT_START_128 = 8, /* -128 * sum: int8 */
+    HR_INT_START_8 = 9,   /* -8 * sum: int4 */
+    HR_INT_SCALE = 10,    /* d (float) */
+    HR_INT_SUM = 11,      /* sum (float), times d when there is one a group: Q4_1 */
+    HR_INT_START_32 = 12, /* two lines, -32 * sum of 16 columns: Q6_K */
+    HR_INT_SLOTS = 14,
+};
+
+/* Dwords from the start of an area. */
+static inline size_t hr_int_runs(size_t groups, size_t width) { /* starts of int4 by 128 columns */
+    return groups * HR_INT_SLOTS * width;
+}
+static inline size_t hr_int_blocks(size_t groups, size_t width) { /* starts of int8 by HR_INT_DEPTH groups */
+    return hr_int_runs(groups, width) + (groups + 3) / 4 * width;
+}
+static inline size_t hr_int_scales(size_t groups, size_t width) { /* token scales */
+    return hr_int_blocks(groups, width) + (groups + HR_INT_DEPTH - 1) / HR_INT_DEPTH * width;
+}
+static inline size_t hr_int_area(size_t groups, size_t width) { /* dwords of an area, a multiple of 16 */
+    return (hr_int_scales(groups, width) + width + 15) / 16 * 16;
+}
+
+#endif

@@ -1,0 +1,8 @@
+/* Products of int4 weights in panels with few int8 tokens, AVX-512 VNNI in 256 bits. */
+#include "kernels/cpu/vnni_256_avx512.h"
+
+#include "kernels/cpu/panel_gemv_body.h"
+#include "kernels/cpu/panel_int_avx512.h"
+
+HR_PANEL_PAIR(gemv, gemv256_i4g32, HR_I4G32)
+HR_PANEL_PAIR(gemv, gemv256_i4g128, HR_I4G128)

@@ -1,0 +1,8 @@
+/* Products of Q4_1 and Q6_K weights in panels with few int8 tokens, AVX-512 VNNI in 256 bits. */
+#include "kernels/cpu/vnni_256_avx512.h"
+
+#include "kernels/cpu/panel_gemv_body.h"
+#include "kernels/cpu/panel_int_avx512.h"
+
+HR_PANEL_PAIR(gemv, gemv256_q4_1, HR_Q4_1)
+HR_PANEL_PAIR(gemv, gemv256_q6_k, HR_Q6_K)

@@ -1,0 +1,284 @@
+/* panel_int_body.h - the register tile of quantized weights in panels x int8 activations, over the vectors of
+ * vnni_512_avx512.h or vnni_256_avx512.h, whichever was included before.
+ *
+ * A line of weights (16 rows x 4 columns, unsigned) meets a broadcast of a token's 4 activations; a run of columns with
+ * one scale is summed in integers that start at -offset * sum, then enters the floats. What a run is, and what its
+ * integers are multiplied with, depends on the types:
+ *   weights \ activations     a scale per 32                          a scale per token (applied at the end)
+ *   groups of 32              32 columns: w scale * x scale           32: w scale
+ *   groups of 128             32 columns: the same                    128: w scale
+ *   a scale per row           32: x scale; at the end w scale         all (of a block of HR_INT_DEPTH groups): 1
+ *   Q6_K, groups of 16        2 x 16: w scales, then x scale          2 x 16: w scales
+ * Q4_1 adds its minimum times the sum of the activations.
+ *
+ * The order of a token's sums is the same for every tile shape. */
+#ifndef HR_PANEL_INT_BODY_H
+#define HR_PANEL_INT_BODY_H
+
+/* Partial redundancy elimination doubles the loops and spills their accumulators (GCC 12). */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-tree-pre")
+#endif
+
+#include "kernels/base/panel.h"
+#include "kernels/cpu/int_tiles.h"
+#include "kernels/cpu/matmul_common.h"
+
+enum { V_PARTS = HR_PANEL / V_LANES, MAX_PANELS = 4, LINE = 64, Q6_K_BLOCK = 3328, Q6_K_TOPS = 2048, Q6_K_SUBS = 3072 };
+#ifndef AHEAD
+enum { AHEAD = 4096 };
+#endif
+
+/* What is fixed when a tile is compiled. */
+typedef struct shape {
+    hr_dtype type;
+    hr_act act;
+    bool ready;              /* weights are bytes, scales floats: as prepare_panel leaves them; else as in the panel */
+    int panels, width, step; /* width tokens of an area of `step` */
+} shape;
+
+/* What it works on. */
+typedef struct tile {
+    const uint8_t *w[MAX_PANELS]; /* from the first group on */
+    const uint8_t *d[MAX_PANELS];
+    float *y[MAX_PANELS]; /* first row of the panel, first token */
+    size_t rows[MAX_PANELS];
+    size_t ldy;
+    bool add;
+    size_t groups;
+    size_t tokens;                   /* that are stored, of `width` */
+    const int32_t *x, *starts;       /* area from the first group on; starts of longer runs */
+    const float *scales;             /* of the tokens */
+    size_t start_slot;               /* HR_INT_START_128 or _8 */
+    const float *before[MAX_PANELS]; /* ready: sums of earlier columns [tokens][HR_PANEL_ROWS], or NULL */
+    const char *ahead[MAX_PANELS];   /* ready: what is prefetched, `lines` lines a panel and group */
+    size_t lines;
+} tile;
+
+HR_INLINE bool is_int8(hr_dtype t) {
+    return t == HR_I8G32 || t == HR_Q8_0 || t == HR_I8ROW;
+}
+
+/* Bytes of quants of 8 lines of columns (a group), where that is constant. */
+HR_INLINE size_t group_bytes(shape s) {
+    return (s.ready || is_int8(s.type) ? 8 : 4) * LINE;
+}
+
+/* Bytes of the scales of a group of 32 (I4G128: of 128). */
+HR_INLINE size_t scale_bytes(shape s) {
+    const size_t lines = s.type == HR_Q4_1 || (s.type == HR_Q6_K && s.ready) ? 2 : 1;
+    return lines * HR_PANEL * (s.ready ? 4 : 2);
+}
+
+HR_INLINE v_f load_scale(shape s, const uint8_t *d, int part) {
+    return s.ready ? v_loadf((const float *)d + part * V_LANES) : v_halfs((const uint16_t *)d + part * V_LANES);
+}
+
+/* Weights of lines i and i + 1 of a group (i even), part `part` of a panel. tops: high bits of Q6_K. */
+HR_INLINE void two_lines(shape s, const uint8_t *w, const uint8_t *tops, int i, int part, v_i out[2]) {
+    const int at = part * V_LANES * 4;
+    if (s.ready || is_int8(s.type)) {
+        out[0] = v_load(w + i * LINE + at), out[1] = v_load(w + (i + 1) * LINE + at);
+        return;
+    }
+    const v_i line = v_load(w + i / 2 * LINE + at);
+    out[0] = v_low4(line), out[1] = v_high4(line);
+    if (s.type == HR_Q6_K) {
+        const v_i top = v_load(tops + i / 4 * LINE + at);
+        out[0] = v_with_top2(out[0], i % 4 ? top : v_shl(top, 4));
+        out[1] = v_with_top2(out[1], i % 4 ? v_shl(top, -2) : v_shl(top, 2));
+    }
+}
+
+/* dot[t * vectors + v] += half a group. at, tops: the group's lines in a panel; x: the tokens'. */
+HR_INLINE void half_group(shape s, const tile *a, size_t at, size_t tops, int half, const int32_t *x, v_i *dot) {
+    const int vectors = s.panels * V_PARTS;
+    v_i w[MAX_PANELS * V_PARTS][2];
+#pragma GCC unroll 4
+    for (int i = 4 * half; i < 4 * half + 4; i++) {
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            const uint8_t *from = a->w[v / V_PARTS];
+            if (s.ready || is_int8(s.type)) /* one line at a time: registers are short */
+                w[v][i % 2] = v_load(from + at + i * LINE + v % V_PARTS * V_LANES * 4);
+            else if (i % 2 == 0)
+                two_lines(s, from + at, from + tops, i, v % V_PARTS, w[v]);
+        }
+#pragma GCC unroll 12
+        for (int t = 0; t < s.width; t++) {
+            const v_i b = v_set(x[i * s.step + t]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++) dot[t * vectors + v] = v_dot(dot[t * vectors + v], w[v][i % 2], b);
+        }
+    }
+}
+
+HR_INLINE void start(shape s, const int32_t *from, v_i *dot) {
+    const int vectors = s.panels * V_PARTS;
+#pragma GCC unroll 12
+    for (int t = 0; t < s.width; t++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) dot[t * vectors + v] = v_set(from ? from[t] : 0);
+}
+
+/* sum += dot * w scale (* x scale). */
+HR_INLINE void scale_group(shape s, const tile *a, size_t d_at, const float *x, const v_i *dot, v_f *sum) {
+    const int vectors = s.panels * V_PARTS;
+    const bool block = s.act == HR_ACT_INT8;
+#pragma GCC unroll 4
+    for (int v = 0; v < vectors; v++) {
+        const uint8_t *d = a->d[v / V_PARTS] + d_at;
+        v_f scale = v_setf(1);
+        if (s.type != HR_I8ROW) scale = load_scale(s, d, v % V_PARTS);
+#pragma GCC unroll 12
+        for (int t = 0; t < s.width; t++) {
+            v_f by = scale;
+            if (block) by = v_setf(x[HR_INT_SCALE * s.step + t]);
+            if (block && s.type != HR_I8ROW) by = v_mul(by, scale);
+            sum[t * vectors + v] = v_fma(v_float(dot[t * vectors + v]), by, sum[t * vectors + v]);
+        }
+        if (s.type == HR_Q4_1) {
+            const v_f min = load_scale(s, d + scale_bytes(s) / 2, v % V_PARTS);
+#pragma GCC unroll 12
+            for (int t = 0; t < s.width; t++)
+                sum[t * vectors + v] = v_fma(min, v_setf(x[HR_INT_SUM * s.step + t]), sum[t * vectors + v]);
+        }
+    }
+}
+
+/* Scales of group g (g % 8 of a block of Q6_K), columns 16 * half .. + 15. */
+HR_INLINE v_f q6_k_scale(shape s, const uint8_t *w, const uint8_t *d, size_t g, int half, int part) {
+    if (s.ready) return v_loadf((const float *)(d + g * scale_bytes(s)) + half * HR_PANEL + part * V_LANES);
+    const uint8_t *sub = w + g / 8 * Q6_K_BLOCK + Q6_K_SUBS + (2 * (g % 8) + (size_t)half) * HR_PANEL + part * V_LANES;
+    return v_mul(v_int8_floats(sub), v_halfs((const uint16_t *)(d + g / 8 * 2 * HR_PANEL) + part * V_LANES));
+}
+
+HR_INLINE void q6_k_group(shape s, const tile *a, size_t g, const int32_t *x, v_f *sum) {
+    const int vectors = s.panels * V_PARTS;
+    const size_t at = s.ready ? g * 8 * LINE : g / 8 * Q6_K_BLOCK + g % 8 * 4 * LINE;
+    const size_t tops = g / 8 * Q6_K_BLOCK + Q6_K_TOPS + g % 8 * 2 * LINE;
+    const float *d = (const float *)x + HR_INT_SCALE * s.step;
+    v_i dot[12];
+    v_f both[12];
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        start(s, x + (HR_INT_START_32 + half) * s.step, dot);
+        half_group(s, a, at, tops, half, x, dot);
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            const v_f scale = q6_k_scale(s, a->w[v / V_PARTS], a->d[v / V_PARTS], g, half, v % V_PARTS);
+#pragma GCC unroll 12
+            for (int t = 0; t < s.width; t++) {
+                const int i = t * vectors + v;
+                const v_f value = v_float(dot[i]);
+                if (s.act == HR_ACT_INT8_ROW)
+                    sum[i] = v_fma(value, scale, sum[i]);
+                else if (half == 0)
+                    both[i] = v_mul(value, scale);
+                else
+                    sum[i] = v_fma(v_fma(value, scale, both[i]), v_setf(d[t]), sum[i]);
+            }
+        }
+    }
+}
+
+/* Ready weights: the next panels', a few lines a group. Else what comes AHEAD bytes later in each panel's stream. */
+HR_INLINE void prefetch(shape s, tile *a, size_t g, size_t d_at) {
+    if (s.ready) {
+        for (size_t i = 0; i < a->lines; i++)
+#pragma GCC unroll 2
+            for (int p = 0; p < s.panels; p++) _mm_prefetch(a->ahead[p] + (g * a->lines + i) * LINE, _MM_HINT_T1);
+        return;
+    }
+    const size_t bytes = s.type == HR_Q6_K ? Q6_K_BLOCK / 8 : group_bytes(s);
+#pragma GCC unroll 4
+    for (int p = 0; p < s.panels; p++) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch(a->w[p] + g * bytes + AHEAD + i, _MM_HINT_T0);
+        if (s.type != HR_I8ROW) _mm_prefetch(a->d[p] + d_at + AHEAD / 8, _MM_HINT_T0);
+    }
+}
+
+/* sum[width][vectors] over all groups: Q6_K. */
+HR_INLINE void sum_q6_k(shape s, tile *a, v_f *sum) {
+    const int32_t *x = a->x;
+    for (size_t g = 0; g < a->groups; g++, x += HR_INT_SLOTS * s.step) {
+        prefetch(s, a, g, g / 8 * 2 * HR_PANEL);
+        q6_k_group(s, a, g, x, sum);
+    }
+}
+
+/* One run of integers over groups g .. end - 1. */
+HR_INLINE void run_groups(shape s, tile *a, size_t g, size_t end, const int32_t *x, v_i *dot) {
+    for (; g < end; g++, x += HR_INT_SLOTS * s.step) {
+        prefetch(s, a, g, g / 4 * scale_bytes(s));
+        half_group(s, a, g * group_bytes(s), 0, 0, x, dot);
+        half_group(s, a, g * group_bytes(s), 0, 1, x, dot);
+    }
+}
+
+/* A scale a row and a token: integers alone. */
+HR_INLINE void sum_rows(shape s, tile *a, v_f *sum) {
+    v_i dot[24];
+    start(s, a->starts, dot);
+    run_groups(s, a, 0, a->groups, a->x, dot);
+#pragma GCC unroll 24
+    for (int i = 0; i < s.width * s.panels * V_PARTS; i++) sum[i] = v_float(dot[i]);
+}
+
+/* Groups of 128 and token scales. */
+HR_INLINE void sum_runs(shape s, tile *a, v_f *sum) {
+    const int32_t *x = a->x;
+    for (size_t g = 0; g < a->groups; g += 4, x += 4 * HR_INT_SLOTS * s.step) {
+        v_i dot[12];
+        start(s, a->starts + g / 4 * (size_t)s.step, dot);
+        run_groups(s, a, g, a->groups - g < 4 ? a->groups : g + 4, x, dot);
+        scale_group(s, a, g / 4 * scale_bytes(s), NULL, dot, sum);
+    }
+}
+
+/* Everything else: 32 columns at a time. */
+HR_INLINE void sum_each(shape s, tile *a, v_f *sum) {
+    const int32_t *x = a->x;
+    const size_t slot = a->start_slot * (size_t)s.step;
+    for (size_t g = 0; g < a->groups; g++, x += HR_INT_SLOTS * s.step) {
+        v_i dot[12];
+        const size_t d_at = (s.type == HR_I4G128 ? g / 4 : g) * scale_bytes(s);
+        start(s, s.type == HR_Q4_1 ? NULL : x + slot, dot);
+        prefetch(s, a, g, d_at);
+        half_group(s, a, g * group_bytes(s), 0, 0, x, dot);
+        half_group(s, a, g * group_bytes(s), 0, 1, x, dot);
+        scale_group(s, a, d_at, (const float *)x, dot, sum);
+    }
+}
+
+/* y of all tokens and panels of the tile. */
+HR_INLINE void run_tile(shape s, tile *a) {
+    const int vectors = s.panels * V_PARTS;
+    v_f sum[24];
+#pragma GCC unroll 24
+    for (int i = 0; i < s.width * vectors; i++) sum[i] = v_setf(0);
+    if (s.type == HR_Q6_K)
+        sum_q6_k(s, a, sum);
+    else if (s.type == HR_I8ROW && s.act == HR_ACT_INT8_ROW)
+        sum_rows(s, a, sum);
+    else if (s.type == HR_I4G128 && s.act == HR_ACT_INT8_ROW)
+        sum_runs(s, a, sum);
+    else
+        sum_each(s, a, sum);
+#pragma GCC unroll 12
+    for (int t = 0; t < s.width; t++) {
+        if ((size_t)t >= a->tokens) break;
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            const size_t first = (size_t)(v % V_PARTS * V_LANES), p = (size_t)(v / V_PARTS);
+            v_f value = sum[t * vectors + v];
+            if (s.type == HR_I8ROW) value = v_mul(value, load_scale(s, a->d[p], v % V_PARTS));
+            if (s.act == HR_ACT_INT8_ROW) value = v_mul(value, v_setf(a->scales[t]));
+            if (s.ready && a->before[p]) value = v_add(value, v_loadf(a->before[p] + t * HR_PANEL_ROWS + (int)first));
+            if (a->rows[p] > first) v_put(a->y[p] + (size_t)t * a->ldy + first, value, a->rows[p] - first, a->add);
+        }
+    }
+}
+
+#endif
