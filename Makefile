@@ -165,6 +165,15 @@ bench-smoke: ## every kernel once on small shapes, checked against its reference
 bench-compare: bench-build ## BASE=<commit>: same, faster or slower, kernel by kernel (BENCH_FILTER=REGEX, PAIRS=13)
 	@bench/compare.sh '$(BASE)' $(BUILD) '$(BENCH_FILTER)' $(or $(PAIRS),13) $(BENCH_FLAGS)
 
+# valgrind knows no AVX-512 and says so by CPUID: these programs choose AVX2 under it.
+VALGRIND_TESTS := $(addprefix $(BUILD)/tests/,test_panel test_acts test_matmul test_vec test_attention test_kv test_dtype)
+valgrind: ## the tests of the kernels under valgrind, as on a CPU with AVX2 (minutes)
+	@.ci/deps.sh build test valgrind
+	@$(MAKE) --no-print-directory $(JOBS) $(VALGRIND_TESTS)
+	@for t in $(VALGRIND_TESTS); do valgrind -q --error-exitcode=9 $$t >$(BUILD)/valgrind.log 2>&1 || \
+	  { cat $(BUILD)/valgrind.log; exit 1; }; echo "$$(basename $$t): clean"; done
+.PHONY: valgrind
+
 quality: deps-test ## perplexity of each quantization on real weights, held to bounds (minutes)
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
 	@tests/quality.sh $(BUILD)
@@ -202,9 +211,9 @@ tidy: ## clang-tidy on the program's sources, by the checks in .clang-tidy (minu
 	  $(filter-out -MMD -MP,$(CPPFLAGS)) -I$(BUILD) -std=c17 $(ISA_avx512) 2>/dev/null' tidy
 	@echo "tidy: ok"
 
-check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, fuzz-smoke, quality
+check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, valgrind, fuzz-smoke, quality
 	@$(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory format-check tidy asan ubsan tsan fuzz-smoke quality
+	@$(MAKE) --no-print-directory format-check tidy asan ubsan tsan valgrind fuzz-smoke quality
 	@echo "check-all: ok"
 
 install: all ## install the program under PREFIX (default /usr/local)
