@@ -170,7 +170,7 @@ VALGRIND_TESTS := $(addprefix $(BUILD)/tests/,test_panel test_acts test_matmul t
 valgrind: ## the tests of the kernels under valgrind, as on a CPU with AVX2 (minutes)
 	@.ci/deps.sh build test valgrind
 	@$(MAKE) --no-print-directory $(JOBS) $(VALGRIND_TESTS)
-	@for t in $(VALGRIND_TESTS); do valgrind -q --error-exitcode=9 $$t >$(BUILD)/valgrind.log 2>&1 || \
+	@for t in $(VALGRIND_TESTS); do HR_TEST_QUICK=1 valgrind -q --error-exitcode=9 $$t >$(BUILD)/valgrind.log 2>&1 || \
 	  { cat $(BUILD)/valgrind.log; exit 1; }; echo "$$(basename $$t): clean"; done
 .PHONY: valgrind
 
