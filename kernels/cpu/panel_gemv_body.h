@@ -71,6 +71,8 @@ HR_INLINE void gemv(const hr_matmul *m, hr_dtype type, hr_act act, size_t row0, 
     case 7:
         if (V_PARTS == 1) gemv_width(m, type, act, 7, row0, row1, x);
         return;
+    case 0:
+        return;
     default: /* in 256 bits there are not enough registers for more than 6 */
         if (V_PARTS == 1) gemv_width(m, type, act, 8, row0, row1, x);
     }
