@@ -24,7 +24,7 @@ static const char *const cpu[] = {"cpu", NULL};
 static const char *const isas[] = {"auto", "generic", "avx2", "avxvnni", "avx512", NULL};
 static const char *const formats[] = {"table", "md", "csv", "json", "jsonl", "sql", NULL};
 
-#define HR_WEIGHTS_DEFAULT "native"
+#define HR_WEIGHTS_DEFAULT "repacked"
 #define SWEPT              "Axes (comma lists; numbers also as ranges a-b+step, a-b*mult)"
 #define FIXED              "Engine"
 
