@@ -129,7 +129,7 @@ void hr_pass_rows(const pass *p, size_t i, const hr_acts *x, size_t row0, size_t
 }
 
 size_t hr_pass_piece(const pass *p, const hr_mat *w) {
-    enum { BYTES = 128 << 10, FEW = 16, GEMM_ROWS = 128 };
+    enum { BYTES = 1 << 20, FEW = 16, GEMM_ROWS = 128 };
     const size_t row = hr_mat_bytes(w) / (w->rows ? w->rows : 1) + 1, rows = BYTES / row / HR_ROW_GRAIN * HR_ROW_GRAIN;
     const size_t least = p->n > FEW ? GEMM_ROWS : HR_ROW_GRAIN;
     return rows > least ? rows : least;
