@@ -3,6 +3,7 @@
 #include "kernels/cpu/acts_int_avx512.h"
 #include "kernels/cpu/matmul_avx512.h"
 #include <float.h>
+#include <string.h>
 
 /* ---- quantization ---- */
 
@@ -127,8 +128,41 @@ HR_INLINE void put_groups(const hr_acts *a, size_t t0, size_t have, size_t width
     }
 }
 
+/* One token alone needs no transposition: its lines are single dwords. */
+static void pack_one(const hr_acts *a, size_t t, int32_t *x) {
+    const size_t groups = (a->k + 31) / 32, blocks = (groups + HR_INT_DEPTH - 1) / HR_INT_DEPTH;
+    const int8_t *q = a->q + t * a->ld;
+    const float *d = a->d + t * (a->ld / 32);
+    const int32_t *sum = a->sum + t * (a->ld / 32);
+    int32_t *runs = x + hr_int_runs(groups, 1), *block = x + hr_int_blocks(groups, 1);
+    const __m256i one = _mm256_set1_epi8(1);
+    memset(runs, 0, ((groups + 3) / 4 + blocks) * sizeof *runs);
+    for (size_t g = 0; g < groups; g++) {
+        int32_t *out = x + g * HR_INT_SLOTS;
+        float *scale = (float *)out + HR_INT_SCALE;
+        const __m256i v = _mm256_load_si256((const __m256i *)(q + 32 * g));
+        _mm256_storeu_si256((__m256i *)out, v);
+        __m128i half = _mm256_castsi256_si128(_mm256_dpbusd_epi32(_mm256_setzero_si256(), one, v));
+        half = _mm_add_epi32(half, _mm_shuffle_epi32(half, 0x4e));
+        const int32_t first = _mm_cvtsi128_si32(_mm_add_epi32(half, _mm_shuffle_epi32(half, 0xb1)));
+        out[HR_INT_START_128] = -128 * sum[g];
+        out[HR_INT_START_8] = -8 * sum[g];
+        scale[0] = a->type == HR_ACT_INT8 ? d[g] : 1;
+        scale[HR_INT_SUM - HR_INT_SCALE] = scale[0] * (float)sum[g];
+        out[HR_INT_START_32] = -32 * first;
+        out[HR_INT_START_32 + 1] = -32 * (sum[g] - first);
+        runs[g / 4] -= 8 * sum[g];
+        block[g / HR_INT_DEPTH] -= 128 * sum[g];
+    }
+    ((float *)x)[hr_int_scales(groups, 1)] = d[0];
+}
+
 void hr_int_tile_pack_avx512(const hr_acts *a, size_t t0, size_t have, size_t width, int32_t *x) {
     const size_t groups = (a->k + 31) / 32;
+    if (width == 1) {
+        pack_one(a, t0, x);
+        return;
+    }
     for (size_t g = 0; g < groups; g += 2) {
         __m512i v[16];
 #pragma GCC unroll 16
