@@ -128,19 +128,24 @@ void hr_pass_rows(const pass *p, size_t i, const hr_acts *x, size_t row0, size_t
     p->group.rows[i]->fn.matmul(&m, row0, row1, scratch_of(p, thread));
 }
 
-size_t hr_pass_piece(const pass *p, const hr_mat *w) {
+size_t hr_pass_piece(const pass *p, size_t rows, size_t row_bytes) {
     enum { BYTES = 1 << 20, FEW = 16, GEMM_ROWS = 128 };
-    const size_t row = hr_mat_bytes(w) / (w->rows ? w->rows : 1) + 1, rows = BYTES / row / HR_ROW_GRAIN * HR_ROW_GRAIN;
-    const size_t least = p->n > FEW ? GEMM_ROWS : HR_ROW_GRAIN;
-    return rows > least ? rows : least;
+    if (p->n > FEW) {
+        const size_t some = BYTES / 8 / (row_bytes + 1) / HR_ROW_GRAIN * HR_ROW_GRAIN;
+        return some > GEMM_ROWS ? some : GEMM_ROWS;
+    }
+    const size_t threads = p->e->config.threads, share = (rows + threads - 1) / threads;
+    const size_t pieces = share * row_bytes / BYTES + 1;
+    return hr_align_up((share + pieces - 1) / pieces, HR_ROW_GRAIN);
 }
 
 /* Pieces of all products form one list. */
 static void product_share(void *context, unsigned thread, unsigned n_threads) {
     (void)n_threads;
     pass *p = context;
-    const size_t rows = hr_pass_piece(p, p->products[0].w);
-    size_t ends[HR_GROUP_MAX], total = 0, piece;
+    size_t all = 0, ends[HR_GROUP_MAX], total = 0, piece;
+    for (size_t i = 0; i < p->group.n; i++) all += p->products[i].w->rows;
+    const size_t rows = hr_pass_piece(p, all, hr_row_cost(p->products[0].w));
     for (size_t i = 0; i < p->group.n; i++) ends[i] = total += (p->products[i].w->rows + rows - 1) / rows;
     while (hr_pool_next(p->e->pool, thread, total, &piece)) {
         size_t i = 0;

@@ -71,23 +71,34 @@ static void finish_heads(const hr_pass *p, int i, size_t h0, size_t h1) {
     }
 }
 
-/* The heads of Q, K and V are one list, cut where panels begin. */
+/* Heads h0 .. h1 - 1 of product i. */
+static void qkv_heads(const hr_pass *p, int i, const hr_acts *x, size_t h0, size_t h1, unsigned thread) {
+    const size_t dim = p->e->sizes.head_dim;
+    hr_pass_rows(p, (size_t)i, x, h0 * dim, h1 * dim, thread);
+    finish_heads(p, i, h0, h1);
+}
+
+/* The heads of Q, K and V are one list of units that begin where panels do. */
 static void qkv_share(void *context, unsigned thread, unsigned n_threads) {
     (void)n_threads;
     hr_pass *p = context;
     const hr_sizes *s = &p->e->sizes;
-    const size_t unit = heads_of_panels(s->head_dim), counts[] = {s->n_heads, s->n_kv_heads, s->n_kv_heads};
-    size_t ends[3], total = 0, piece;
-    for (int i = 0; i < 3; i++) ends[i] = total += (counts[i] + unit - 1) / unit;
+    const size_t unit = heads_of_panels(s->head_dim);
+    const size_t units[] = {(s->n_heads + unit - 1) / unit, (s->n_kv_heads + unit - 1) / unit};
+    const size_t unit_rows = unit * s->head_dim, all = units[0] + 2 * units[1];
+    const size_t rows = hr_pass_piece(p, all * unit_rows, hr_row_cost(p->products[0].w));
+    const size_t many = rows / unit_rows ? rows / unit_rows : 1;
+    size_t piece;
     hr_acts own;
     const hr_acts *x = NULL;
-    while (hr_pool_next(p->e->pool, thread, total, &piece)) {
-        int i = 0;
-        while (piece >= ends[i]) i++;
-        const size_t h0 = (piece - (i ? ends[i - 1] : 0)) * unit, h1 = smaller(h0 + unit, counts[i]);
+    while (hr_pool_next(p->e->pool, thread, (all + many - 1) / many, &piece)) {
+        const size_t from = piece * many, end = smaller(from + many, all);
         if (!x) x = inputs_of(p, thread, &own);
-        hr_pass_rows(p, (size_t)i, x, h0 * s->head_dim, h1 * s->head_dim, thread);
-        finish_heads(p, i, h0, h1);
+        for (int i = 0; i < 3; i++) {
+            const size_t first = i == 0 ? 0 : units[0] + (size_t)(i - 1) * units[1], count = units[i > 0];
+            const size_t a = from > first ? from - first : 0, b = end > first ? smaller(end - first, count) : 0;
+            if (a < b) qkv_heads(p, i, x, a * unit, smaller(b * unit, i ? s->n_kv_heads : s->n_heads), thread);
+        }
     }
 }
 
@@ -110,7 +121,9 @@ void hr_fused_qkv(hr_pass *p) {
 
 /* Rows of a piece whose results stay in the caches. */
 static size_t piece_of(const hr_pass *p, size_t products) {
-    const size_t rows = hr_pass_piece(p, p->products[0].w);
+    size_t cost = 0;
+    for (size_t i = 0; i < products; i++) cost += hr_row_cost(p->products[i].w);
+    const size_t rows = hr_pass_piece(p, p->products[0].w->rows, cost);
     const size_t most = PART_BYTES / (products * p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
     return most < HR_ROW_GRAIN ? HR_ROW_GRAIN : smaller(rows, most);
 }

@@ -46,9 +46,14 @@ void hr_pass_enter(hr_pass *p, hr_op op, const char *fused, uint64_t extra);
 static inline void hr_pass_leave(hr_pass *p) {
     hr_probe_leave(&p->e->probe);
 }
-/* Rows of w that a thread takes at a time, a multiple of HR_ROW_GRAIN: enough bytes that taking costs nothing, so few that
- * a thread whose CPU does other work holds up little. */
-size_t hr_pass_piece(const hr_pass *p, const hr_mat *w);
+/* Rows that a thread takes at a time of `rows` that cost row_bytes each, a multiple of HR_ROW_GRAIN. With few tokens the
+ * threads' shares are cut evenly into streams of about 1 MB: a stream that begins anew finds nothing fetched ahead (of
+ * 128 KB: a quarter slower, Zen 5, int8). With many, so few rows that a thread whose CPU does other work holds up little. */
+size_t hr_pass_piece(const hr_pass *p, size_t rows, size_t row_bytes);
+/* Bytes of a row. */
+static inline size_t hr_row_cost(const hr_mat *w) {
+    return w->rows ? hr_mat_bytes(w) / w->rows : 0;
+}
 /* Rows row0 .. row1 - 1 of product i over activations x. */
 void hr_pass_rows(const hr_pass *p, size_t i, const hr_acts *x, size_t row0, size_t row1, unsigned thread);
 
