@@ -25,6 +25,8 @@ static hr_status refuse_fusion(const char *text, const char *word, size_t n) {
     char piece[32];
     for (int i = 0; i < FUSIONS; i++) words[i] = fusions[i].name;
     snprintf(piece, sizeof piece, "%.*s", (int)n, word);
+    const bool stands_alone = !strcmp(piece, "none") || !strcmp(piece, "all");
+    if (stands_alone) HR_FAIL(HR_ERR_USAGE, "--fusion %.60s: '%s' stands alone, without +", text, piece);
     const char *near = hr_nearest(piece, words);
     HR_FAIL(HR_ERR_USAGE, "--fusion %.60s: '%.20s' is none of none, all, qkv, gate-up, out-residual, head-sample%s%s%s",
             text, piece, near ? "; did you mean " : " (several are joined by +)", near ? near : "", near ? "?" : "");
@@ -153,7 +155,7 @@ static hr_status parse_op(const char *text, size_t n, hr_op *out) {
 hr_status hr_kernel_force_add(hr_engine_config *c, const char *text) {
     const char *equals = strchr(text, '=');
     if (!equals || equals == text || !equals[1])
-        HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: write it as op=name, as down=%s", text, hr_kernels_matmul_generic->name);
+        HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: write it as op=name, as down=matmul_f32_generic", text);
     hr_op op;
     HR_TRY(parse_op(text, (size_t)(equals - text), &op));
     if (!row_of(op, equals + 1)) {
@@ -186,22 +188,6 @@ hr_status hr_kernel_forces_parse(hr_engine_config *c, const char *text) {
     return HR_OK;
 }
 
-hr_status hr_kernel_forces_fit(const hr_engine_config *c, hr_isa isa, hr_act act) {
-    for (uint32_t i = 0; i < c->n_forces; i++) {
-        const hr_kernel_force *f = &c->forces[i];
-        const hr_kernel *k = row_of(f->op, f->name);
-        const bool act_fits = !k || k->act < 0 || k->act == (int)act;
-        if (k && k->isa <= isa && !(k->needs & ~hr_cpu_features()) && act_fits) continue;
-        HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row is for %s; these cells run on %s with activations %s",
-                hr_op_names[f->op], f->name,
-                !k         ? "nothing"
-                : act_fits ? hr_isa_name(k->isa)
-                           : hr_act_name((hr_act)k->act),
-                hr_isa_name(isa), hr_act_name(act));
-    }
-    return HR_OK;
-}
-
 const char *hr_kernel_forces_text(const hr_engine_config *c, char out[HR_FORCES_TEXT]) {
     size_t n = 0;
     out[0] = 0;
@@ -213,51 +199,67 @@ const char *hr_kernel_forces_text(const hr_engine_config *c, char out[HR_FORCES_
     return out;
 }
 
-/* Some pass of this engine can take the row for a matrix of this type. */
-static bool fits_type(const hr_engine *e, const hr_kernel *k, hr_dtype dtype, hr_order order) {
-    const uint32_t n = k->n_min > 1 ? k->n_min : 1;
-    const hr_kernel_query q = {.family = k->family,
-                               .isa = e->isa,
-                               .dtype = dtype,
-                               .dtype2 = e->config.v_type,
-                               .act = e->act,
-                               .n = n,
-                               .order = order,
-                               .flash = e->config.flash,
-                               .name = k->name};
-    return n <= e->sizes.tokens && hr_kernel_choose(&q) != NULL;
+static hr_order other_order(hr_order order) {
+    return order == HR_ORDER_ROWS ? HR_ORDER_PANELS : HR_ORDER_ROWS;
 }
 
-static bool fits_engine(const hr_engine *e, hr_op op, const hr_kernel *k) {
-    const hr_model *m = e->model;
-    if (k->family != HR_FAM_MATMUL) {
-        const bool kv = k->family == HR_FAM_ATTN || k->family == HR_FAM_ATTN_MERGE || k->family == HR_FAM_KV_APPEND;
-        return fits_type(e, k, kv ? e->config.k_type : m->embed.dtype, m->embed.order);
+/* Bit set of the types that the row may meet in op class `op`: of K, of the op's matrices; any for the others. */
+static uint32_t dtypes_met(const hr_kernel *k, hr_op op, const hr_model_info *info, const hr_engine_config *c) {
+    switch (k->family) {
+    case HR_FAM_MATMUL:
+    case HR_FAM_EMBED:
+        return info->op_dtypes[op];
+    case HR_FAM_ATTN:
+    case HR_FAM_ATTN_MERGE:
+    case HR_FAM_KV_APPEND:
+        return 1u << c->k_type;
+    default:
+        return 1u << HR_F32;
     }
-    if (op == HR_OP_HEAD) return fits_type(e, k, m->head.dtype, m->head.order);
-    for (uint32_t i = 0; i < m->hp.n_layers; i++) {
-        const hr_layer *l = &m->layers[i];
-        const hr_mat *mats[3] = {0};
-        if (op == HR_OP_QKV) mats[0] = &l->wq, mats[1] = &l->wk, mats[2] = &l->wv;
-        if (op == HR_OP_GATE_UP) mats[0] = &l->gate, mats[1] = &l->up;
-        if (op == HR_OP_OUT) mats[0] = &l->wo;
-        if (op == HR_OP_DOWN) mats[0] = &l->down;
-        for (int j = 0; j < 3 && mats[j]; j++)
-            if (fits_type(e, k, mats[j]->dtype, mats[j]->order)) return true;
+}
+
+/* Some pass takes the row: with as few tokens as it admits, and weights of one of the op's types. */
+static bool fits_some_pass(const hr_kernel *k, uint32_t dtypes, const hr_engine_config *c, hr_order order, hr_isa isa,
+                           hr_act act) {
+    hr_kernel_query q = {.family = k->family,
+                         .isa = isa,
+                         .dtype2 = c->v_type,
+                         .act = act,
+                         .n = k->n_min > 1 ? k->n_min : 1,
+                         .order = order,
+                         .flash = c->flash,
+                         .name = k->name};
+    for (int t = 0; t < HR_DTYPE_COUNT; t++) {
+        q.dtype = (hr_dtype)t;
+        if (dtypes >> t & 1u && hr_kernel_choose(&q)) return true;
     }
     return false;
 }
 
-hr_status hr_kernel_forces_check(const hr_engine *e) {
-    for (uint32_t i = 0; i < e->config.n_forces; i++) {
-        const hr_kernel_force *f = &e->config.forces[i];
-        const hr_kernel *k = row_of(f->op, f->name);
-        if (!k) HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: there is no such row", hr_op_names[f->op], f->name);
-        if (!fits_engine(e, f->op, k))
-            HR_FAIL(HR_ERR_USAGE,
-                    "--kernel %s=%s: the row fits no pass of this model with --act %s on %s; `headroom kernels -m "
-                    "...` lists those that do",
-                    hr_op_names[f->op], f->name, hr_act_name(e->act), hr_isa_name(e->isa));
+hr_status hr_kernel_forces_fit(const hr_engine_config *c, const hr_model_info *info, hr_isa isa, hr_act act) {
+    const uint32_t tokens = hr_sizes_of(info, c, act).tokens;
+    for (uint32_t i = 0; i < c->n_forces; i++) {
+        const hr_op op = c->forces[i].op;
+        const char *name = c->forces[i].name, *word = hr_op_names[op];
+        const hr_kernel *k = row_of(op, name);
+        if (!k) HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: there is no such row", word, name);
+        if (k->isa > isa || (k->needs & ~hr_cpu_features()))
+            HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row needs %s; this runs on %s", word, name, hr_isa_name(k->isa),
+                    hr_isa_name(isa));
+        if (k->act >= 0 && k->act != (int)act)
+            HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row takes activations of %s; here they are %s (--act)", word,
+                    name, hr_act_name((hr_act)k->act), hr_act_name(act));
+        if (k->n_min > tokens)
+            HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row takes %u tokens or more; a pass here has at most %u", word,
+                    name, k->n_min, tokens);
+        const uint32_t dtypes = dtypes_met(k, op, info, c);
+        if (fits_some_pass(k, dtypes, c, info->order, isa, act)) continue;
+        if (k->family == HR_FAM_MATMUL && fits_some_pass(k, dtypes, c, other_order(info->order), isa, act))
+            HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row takes weights in another order; give --weights %s", word,
+                    name, hr_weights_name(other_order(info->order)));
+        HR_FAIL(HR_ERR_USAGE,
+                "--kernel %s=%s: the row fits no pass of this model: %s; `headroom kernels` lists what each takes",
+                word, name, k->family == HR_FAM_ATTN ? "its types of K and V, or -fa, differ" : "its types differ");
     }
     return HR_OK;
 }

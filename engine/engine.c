@@ -115,10 +115,10 @@ static hr_status open_memory(hr_engine *e) {
 static hr_status open_engine(hr_engine *e) {
     HR_TRY(check_config(&e->model->info, &e->config, &e->isa));
     e->act = resolve_act(e->model, e->config.act, e->isa);
+    HR_TRY(hr_kernel_forces_fit(&e->config, &e->model->info, e->isa, e->act));
     HR_TRY(hr_probe_init(&e->probe));
     HR_TRY(hr_pool_create(e->config.threads, e->config.pin, &e->pool));
-    HR_TRY(open_memory(e));
-    return hr_kernel_forces_check(e);
+    return open_memory(e);
 }
 
 hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out) {

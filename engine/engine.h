@@ -43,9 +43,10 @@ typedef struct hr_model_info {
     uint32_t n_layers, dim, n_heads, n_kv_heads, head_dim, ffn, vocab, ctx;
     bool tied; /* the head is the embedding table */
     bool synthetic;
-    uint64_t weight_bytes; /* memory of all weights at the chosen quant (mapped or anonymous) */
-    uint64_t anon_bytes;   /* of these, what is anonymous memory */
-    hr_order order;        /* of the matrices */
+    uint64_t weight_bytes;           /* memory of all weights at the chosen quant (mapped or anonymous) */
+    uint64_t anon_bytes;             /* of these, what is anonymous memory */
+    hr_order order;                  /* of the matrices */
+    uint32_t op_dtypes[HR_OP_COUNT]; /* bit sets of hr_dtype: of the matrices of each op class at that quant */
 } hr_model_info;
 
 typedef struct hr_model hr_model;
@@ -155,8 +156,8 @@ hr_status hr_kernel_force_add(hr_engine_config *config, const char *text);
 enum { HR_FORCES_TEXT = HR_FORCES_MAX * 56 };
 /* The other way round: a list with ';' between. */
 hr_status hr_kernel_forces_parse(hr_engine_config *config, const char *text);
-/* ERR_USAGE for a row that no engine of this ISA and these activations takes; the model's types are seen by create. */
-hr_status hr_kernel_forces_fit(const hr_engine_config *config, hr_isa isa, hr_act act);
+/* ERR_USAGE, saying what differs, for a forced row that no pass of this model takes; isa and act are resolved ones. */
+hr_status hr_kernel_forces_fit(const hr_engine_config *config, const hr_model_info *info, hr_isa isa, hr_act act);
 /* "down=gemv_x;head=gemv_y", by op class; "" when nothing is forced. Returns out. */
 const char *hr_kernel_forces_text(const hr_engine_config *config, char out[HR_FORCES_TEXT]);
 /* The defaults of cli.md. */

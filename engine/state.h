@@ -113,8 +113,6 @@ void hr_forward(hr_engine *engine, const hr_batch *batch);
 /* Kernels for n tokens a pass, n_q a segment (cached). */
 hr_plan *hr_engine_plan_for(hr_engine *engine, uint32_t n, uint32_t n_q);
 void hr_plan_choose(const hr_engine *engine, uint32_t n, uint32_t n_q, hr_plan *out);
-/* ERR_USAGE for a forced row that never fits this model and configuration. */
-hr_status hr_kernel_forces_check(const hr_engine *engine);
 /* Rows for n products of op class `op` over the same activations. */
 void hr_plan_group(const hr_engine *engine, hr_plan *plan, hr_op op, const hr_mat *const *mats, size_t n,
                    hr_group *out);

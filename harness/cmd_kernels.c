@@ -4,6 +4,7 @@
 #include "harness/cli/text_run.h"
 #include "kernels/base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Prefill is looked at with this many tokens in one pass: enough for the kernels of large batches. */
@@ -113,12 +114,45 @@ static json_t *dtypes_json(const hr_kernel *k) {
     return list;
 }
 
+/* The orders of weights (--weights) that a product reads; [] where it does not matter. */
+static json_t *weights_json(const hr_kernel *k) {
+    json_t *list = json_array();
+    const uint32_t orders = k->orders ? k->orders : 1u << HR_ORDER_ROWS;
+    for (int o = 0; k->family == HR_FAM_MATMUL && o < HR_ORDER_COUNT; o++)
+        if (orders >> o & 1u) json_array_append_new(list, json_string(hr_weights_name((hr_order)o)));
+    return list;
+}
+
+static uint32_t dtypes_set(const json_t *types) {
+    uint32_t set = 0;
+    for (int t = 0; t < HR_DTYPE_COUNT; t++)
+        for (size_t i = 0; i < json_array_size(types); i++)
+            if (!strcmp(json_string_value(json_array_get(types, i)), hr_dtypes[t].name)) set |= 1u << t;
+    return set;
+}
+
+/* For people: many types in a few words, so that a row stays within a line of a terminal. */
+static json_t *shorter(const json_t *types) {
+    enum { MANY = 6 };
+    const uint32_t all = (1u << HR_DTYPE_COUNT) - 1, quantized = all & ~(1u << HR_F32 | 1u << HR_F16 | 1u << HR_BF16);
+    const uint32_t set = dtypes_set(types);
+    if (set == all) return json_pack("[s]", "all");
+    if (set == quantized) return json_pack("[s]", "quantized");
+    if (json_array_size(types) <= MANY) return json_copy((json_t *)types);
+    char text[128] = "all but";
+    for (int t = 0; t < HR_DTYPE_COUNT; t++) {
+        const size_t n = strlen(text);
+        if (!(set >> t & 1u)) snprintf(text + n, sizeof text - n, " %s", hr_dtypes[t].name);
+    }
+    return json_pack("[s]", text);
+}
+
 /* A joined op as a row: composed of the rows beside it, whose work is its work. Every pass runs it. */
 static json_t *fused_json(const hr_fused_op *f, unsigned fusion, bool model) {
     const bool chosen = model && (fusion & f->bit);
-    json_t *row = json_pack("{s:s, s:s, s:s, s:[], s:n, s:b, s:[], s:n, s:n}", "op", "fused", "name", f->name, "isa",
-                            hr_isa_name(HR_ISA_GENERIC), "dtypes", "act", "chosen", (int)chosen, "phases",
-                            "bytes_token", "flops_token");
+    json_t *row = json_pack("{s:s, s:s, s:s, s:[], s:[], s:n, s:b, s:[], s:n, s:n}", "op", "fused", "name", f->name,
+                            "isa", hr_isa_name(HR_ISA_GENERIC), "dtypes", "weights", "act", "chosen", (int)chosen,
+                            "phases", "bytes_token", "flops_token");
     for (int p = 0; chosen && p < HR_PHASE_COUNT; p++)
         json_array_append_new(json_object_get(row, "phases"), json_string(hr_phase_names[p]));
     return row;
@@ -133,6 +167,7 @@ static json_t *row_json(const hr_kernel *k, const use *u) {
     json_object_set_new(row, "name", json_string(k->name));
     json_object_set_new(row, "isa", json_string(hr_isa_name(k->isa)));
     json_object_set_new(row, "dtypes", dtypes_json(k));
+    json_object_set_new(row, "weights", weights_json(k));
     json_object_set_new(row, "act", k->act >= 0 ? json_string(hr_act_name((hr_act)k->act)) : json_null());
     json_object_set_new(row, "chosen", json_boolean(chosen));
     for (int p = 0; p < HR_PHASE_COUNT; p++)
@@ -143,10 +178,16 @@ static json_t *row_json(const hr_kernel *k, const use *u) {
     return row;
 }
 
-static json_t *only_chosen(json_t *rows) {
+/* The table as people see it: of a model the rows that it runs, else all. */
+static json_t *rows_for_people(json_t *rows, bool model) {
     json_t *some = json_array(), *row;
     size_t i;
-    json_array_foreach(rows, i, row) if (json_is_true(json_object_get(row, "chosen"))) json_array_append(some, row);
+    json_array_foreach(rows, i, row) {
+        if (model && !json_is_true(json_object_get(row, "chosen"))) continue;
+        json_t *shown = json_copy(row);
+        json_object_set_new(shown, "dtypes", shorter(json_object_get(row, "dtypes")));
+        json_array_append_new(some, shown);
+    }
     return some;
 }
 
@@ -154,17 +195,18 @@ static bool for_people(hr_format format) {
     return format == HR_FORMAT_TABLE || format == HR_FORMAT_MD;
 }
 
-static const char *const all_keys[] = {"op",     "name",   "isa",         "dtypes",      "act",
+static const char *const all_keys[] = {"op",     "name",   "isa",         "dtypes",      "weights", "act",
                                        "chosen", "phases", "bytes_token", "flops_token", NULL};
-static const char *const table_keys[] = {"op", "name", "isa", "act", "dtypes", NULL};
-static const char *const model_keys[] = {"op", "name", "isa", "act", "phases", "bytes_token", "flops_token", NULL};
+static const char *const table_keys[] = {"op", "name", "isa", "act", "weights", "dtypes", NULL};
+static const char *const model_keys[] = {"op",     "name",        "isa",         "act", "weights",
+                                         "phases", "bytes_token", "flops_token", NULL};
 
 /* People see the rows that the model runs and what they are stated for; programs see the whole table. */
 static hr_status print(const hr_output *output, json_t *rows, bool model) {
     hr_output first = *output, second = *output;
     const char *const *keys = model ? model_keys : table_keys;
     first.to_stderr = false, second.format = output->err_format;
-    json_t *some = model ? only_chosen(rows) : json_incref(rows);
+    json_t *some = rows_for_people(rows, model);
     hr_status status =
         for_people(first.format) ? hr_output_rows(&first, some, keys) : hr_output_rows(&first, rows, all_keys);
     if (status == HR_OK && output->to_stderr)

@@ -186,12 +186,28 @@ hr_status hr_model_open(const char *spec, hr_opened *out) {
     return open_with(spec, gguf, out);
 }
 
+/* After layout: the types that each op class meets. */
+static void set_op_dtypes(hr_model *m) {
+    uint32_t *set = m->info.op_dtypes;
+    memset(set, 0, sizeof m->info.op_dtypes);
+    set[HR_OP_EMBED] = 1u << m->embed.dtype;
+    set[HR_OP_HEAD] = 1u << (m->info.tied ? m->embed.dtype : m->head.dtype);
+    for (uint32_t i = 0; i < m->hp.n_layers; i++) {
+        const hr_layer *l = &m->layers[i];
+        set[HR_OP_QKV] |= 1u << l->wq.dtype | 1u << l->wk.dtype | 1u << l->wv.dtype;
+        set[HR_OP_OUT] |= 1u << l->wo.dtype;
+        set[HR_OP_GATE_UP] |= 1u << l->gate.dtype | 1u << l->up.dtype;
+        set[HR_OP_DOWN] |= 1u << l->down.dtype;
+    }
+}
+
 hr_status hr_opened_layout(hr_opened *o, hr_quant quant, hr_order order, bool copy) {
     if (hr_plan_layout(&o->plan, quant, order, copy) != HR_OK)
         return hr_fail_prefix(HR_ERR_INPUT, o->model->info.filename);
     o->model->info.weight_bytes = o->plan.weight_bytes;
     o->model->info.anon_bytes = o->plan.arena_bytes;
     o->model->info.order = order;
+    set_op_dtypes(o->model);
     return HR_OK;
 }
 

@@ -109,7 +109,7 @@ hr_status hr_model_open(const char *spec, hr_opened *out);
 /* The same of a parsed file, which belongs to *out from here on, also when it fails. */
 hr_status hr_model_open_gguf(hr_gguf *gguf, hr_opened *out);
 void hr_opened_fini(hr_opened *opened); /* the model too, unless it was taken (NULL) */
-/* Fills info->weight_bytes, anon_bytes and order. */
+/* Fills info->weight_bytes, anon_bytes, order and op_dtypes. */
 hr_status hr_opened_layout(hr_opened *opened, hr_quant quant, hr_order order, bool copy);
 /* The object of hr_model_inspect. */
 hr_status hr_opened_inspect(hr_opened *opened, json_t **out);

@@ -1,5 +1,6 @@
 /* The short view of a cell for tables: what was measured, how long it took, how far that is from the machine's limits. */
 #include "harness/formats/formats_internal.h"
+#include "harness/formats/json_get.h"
 #include "kernels/base/isa.h"
 
 #include <math.h>
@@ -28,15 +29,6 @@ static const struct {
 };
 enum { N_NOTES = sizeof notes / sizeof *notes, NOTE_RANGE = N_NOTES - 1 };
 
-static const char *word(const json_t *cell, const char *key) {
-    const char *text = json_string_value(json_object_get(cell, key));
-    return text ? text : "";
-}
-static double number(const json_t *cell, const char *key) {
-    const json_t *value = json_object_get(cell, key);
-    return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
 static void append(char *text, const char *more) {
     size_t n = strlen(text);
     snprintf(text + n, HR_SHORT_BYTES - n, "%s%s", n ? " " : "", more);
@@ -44,7 +36,7 @@ static void append(char *text, const char *more) {
 
 /* A file without its folders and ending, a synthetic model without "synth:". */
 static void model_name(const json_t *cell, char *text) {
-    const char *name = word(cell, "model_filename"), *slash = strrchr(name, '/');
+    const char *name = hr_word(cell, "model_filename"), *slash = strrchr(name, '/');
     if (!strncmp(name, "synth:", 6))
         name += 6;
     else if (slash && slash[1])
@@ -57,15 +49,15 @@ static void model_name(const json_t *cell, char *text) {
 /* Threads, and whatever is not the default. */
 static void setup(const json_t *cell, char *text) {
     char part[64];
-    double threads = number(cell, "n_threads"), seqs = number(cell, "n_seqs"), ubatch = number(cell, "n_ubatch"),
-           batch = number(cell, "n_batch");
-    const char *k = word(cell, "type_k"), *v = word(cell, "type_v"), *layout = word(cell, "kv_layout"),
-               *isa = word(cell, "isa");
+    double threads = hr_num(cell, "n_threads"), seqs = hr_num(cell, "n_seqs"), ubatch = hr_num(cell, "n_ubatch"),
+           batch = hr_num(cell, "n_batch");
+    const char *k = hr_word(cell, "type_k"), *v = hr_word(cell, "type_v"), *layout = hr_word(cell, "kv_layout"),
+               *isa = hr_word(cell, "isa");
     text[0] = 0;
     if (threads > 0) snprintf(part, sizeof part, "t%.0f", threads), append(text, part);
     if (seqs > 1) snprintf(part, sizeof part, "x%.0f", seqs), append(text, part);
     if (*layout && strcmp(layout, "head")) {
-        double page = number(cell, "page_size");
+        double page = hr_num(cell, "page_size");
         snprintf(part, sizeof part, page > 0 ? "%.20s:%.0f" : "%.20s", layout, page);
         append(text, part);
     }
@@ -82,15 +74,15 @@ static void setup(const json_t *cell, char *text) {
  * distribution is one of repetitions. */
 static void dist(const json_t *cell, const char *key, char *text, unsigned *used) {
     const json_t *d = json_object_get(cell, key);
-    const double n = number(d, "n"), p50 = number(d, "p50");
-    double half = (number(d, "ci95_hi") - number(d, "ci95_lo")) / 2;
+    const double n = hr_num(d, "n"), p50 = hr_num(d, "p50");
+    double half = (hr_num(d, "ci95_hi") - hr_num(d, "ci95_lo")) / 2;
     const bool range = !isfinite(half);
-    if (range) half = (number(d, "max") - number(d, "min")) / 2;
+    if (range) half = (hr_num(d, "max") - hr_num(d, "min")) / 2;
     text[0] = 0;
     if (!isfinite(p50)) return;
     hr_short_text(p50, text, HR_SHORT_BYTES);
     if (!isfinite(half) || p50 <= 0 || n < 2) return;
-    const bool together = isfinite(number(cell, "isl")) && number(cell, "n_seqs") > 1;
+    const bool together = isfinite(hr_num(cell, "isl")) && hr_num(cell, "n_seqs") > 1;
     if (together && n > (double)json_array_size(json_object_get(cell, "samples_ns"))) return;
     char spread[48];
     snprintf(spread, sizeof spread, "±%.*f%%%s", half / p50 < 0.0995 ? 1 : 0, 100 * half / p50, range ? "*" : "");
@@ -99,7 +91,7 @@ static void dist(const json_t *cell, const char *key, char *text, unsigned *used
 }
 
 static void percent(const json_t *cell, const char *key, char *text) {
-    double ratio = number(cell, key);
+    double ratio = hr_num(cell, key);
     text[0] = 0;
     if (isfinite(ratio)) snprintf(text, HR_SHORT_BYTES, "%.1f", 100 * ratio);
 }
@@ -107,10 +99,10 @@ static void percent(const json_t *cell, const char *key, char *text) {
 /* The rate that fits the kind of row. */
 static void rate(const json_t *cell, char *text) {
     static const char *const rates[] = {"output_tok_s", "decode_tok_s", "prefill_tok_s"};
-    bool only = isfinite(number(cell, "isl")) || (number(cell, "n_prompt") > 0 && number(cell, "n_gen") > 0);
+    bool only = isfinite(hr_num(cell, "isl")) || (hr_num(cell, "n_prompt") > 0 && hr_num(cell, "n_gen") > 0);
     text[0] = 0;
     for (size_t i = only ? 0 : 1; i < 3 && !text[0]; i++) {
-        double v = number(cell, rates[i]);
+        double v = hr_num(cell, rates[i]);
         if (isfinite(v)) hr_short_text(v, text, HR_SHORT_BYTES);
         if (only) break;
     }
@@ -126,29 +118,30 @@ static void note(const char *key, char *text, unsigned *used) {
 
 void hr_short_cell(const json_t *cell, char texts[HR_SHORT_COLUMNS][HR_SHORT_BYTES], unsigned *used) {
     for (int i = 0; i < HR_SHORT_COLUMNS; i++) texts[i][0] = 0;
-    snprintf(texts[0], HR_SHORT_BYTES, "%s", word(cell, "test"));
+    snprintf(texts[0], HR_SHORT_BYTES, "%s", hr_word(cell, "test"));
     model_name(cell, texts[1]);
-    snprintf(texts[2], HR_SHORT_BYTES, *word(cell, "act") ? "%s/%s" : "%s", word(cell, "quant"), word(cell, "act"));
+    snprintf(texts[2], HR_SHORT_BYTES, *hr_word(cell, "act") ? "%s/%s" : "%s", hr_word(cell, "quant"),
+             hr_word(cell, "act"));
     setup(cell, texts[3]);
-    dist(cell, isfinite(number(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms", texts[4], used);
+    dist(cell, isfinite(hr_num(cell, "isl")) ? "ttft_ms" : "ttft_prefill_ms", texts[4], used);
     dist(cell, "tpot_excl_first_ms", texts[5], used);
     rate(cell, texts[6]);
     percent(cell, "mbu", texts[7]);
     percent(cell, "mfu", texts[8]);
     percent(cell, "roof_fraction", texts[9]);
-    const char *bound = word(cell, "bound"), *status = word(cell, "status");
+    const char *bound = hr_word(cell, "bound"), *status = hr_word(cell, "status");
     snprintf(texts[10], HR_SHORT_BYTES, "%s",
              !strcmp(bound, "memory")    ? "mem"
              : !strcmp(bound, "compute") ? "comp"
                                          : bound);
     if (*status && strcmp(status, "ok")) {
-        snprintf(texts[11], HR_SHORT_BYTES, "%s: %s", status, word(cell, "error"));
+        snprintf(texts[11], HR_SHORT_BYTES, "%s: %s", status, hr_word(cell, "error"));
         return;
     }
     size_t i;
     json_t *flag;
     json_array_foreach(json_object_get(cell, "flags"), i, flag) note(json_string_value(flag), texts[11], used);
-    if (!strstr(texts[11], "throttled")) note(word(cell, "stop_reason"), texts[11], used);
+    if (!strstr(texts[11], "throttled")) note(hr_word(cell, "stop_reason"), texts[11], used);
 }
 
 void hr_short_legend(FILE *stream, const char *before, unsigned used) {

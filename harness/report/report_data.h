@@ -2,10 +2,9 @@
 #ifndef HR_REPORT_DATA_H
 #define HR_REPORT_DATA_H
 
+#include "harness/formats/json_get.h"
 #include "harness/report/report.h"
 #include "kernels/table.h"
-
-#include <math.h>
 
 typedef struct hr_report {
     json_t *cells;   /* ok, the newest measurement of each cell_id, oldest first; with "op_sums" (hr_report_fold_ops) */
@@ -52,15 +51,6 @@ enum { HR_PAIRS_MOST = 64 };
 /* Largest model first, within it in order of first measurement; at most `most`, which is at most HR_PAIRS_MOST. */
 size_t hr_report_pairs(const hr_report *report, hr_report_pair *pairs, size_t most);
 
-/* Values of an object: NaN and "" where absent, null or of another type. */
-static inline double hr_num(const json_t *object, const char *key) {
-    const json_t *v = json_object_get(object, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-static inline const char *hr_word(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text ? text : "";
-}
 static inline double hr_p50(const json_t *cell, const char *key) {
     return hr_num(json_object_get(cell, key), "p50");
 }

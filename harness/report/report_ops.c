@@ -1,6 +1,7 @@
 /* From rows of ops to where the time of a phase went, and from a cell to its points on the roofline. */
 #include "harness/report/report_data.h"
 
+#include "harness/stats/stats.h"
 #include "kernels/base/memory.h"
 
 #include <stdlib.h>
@@ -89,19 +90,15 @@ static int by_phase_then_time(const void *a, const void *b) {
     return phase ? phase : (x->ns < y->ns) - (x->ns > y->ns);
 }
 
-static json_t *real_or_null(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 static json_t *row_of(const json_t *cell, const op_sum *s, double steps, double whole_ms) {
     const double ms = s->ns / steps * 1e-6, roof_ms = s->roof_ns / steps * 1e-6;
     const double memory = s->bytes / hr_num(cell, "peak_read_gb_s"), compute = s->flops / peak_of(cell, s->unit);
     const char *bound = s->flops <= 0 && s->bytes <= 0 ? "" : s->flops > 0 && compute > memory ? "compute" : "memory";
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "phase", s->phase, "op", s->op, "unit",
-                     hr_unit_names[s->unit], "calls", real_or_null(s->calls / steps), "ms", real_or_null(ms), "bytes",
-                     real_or_null(s->bytes / steps), "flops", real_or_null(s->flops / steps), "roof_ms",
-                     real_or_null(roof_ms), "loss_ms", real_or_null(ms - roof_ms), "share", real_or_null(ms / whole_ms),
-                     "bound", bound);
+                     hr_unit_names[s->unit], "calls", hr_real_or_null(s->calls / steps), "ms", hr_real_or_null(ms),
+                     "bytes", hr_real_or_null(s->bytes / steps), "flops", hr_real_or_null(s->flops / steps), "roof_ms",
+                     hr_real_or_null(roof_ms), "loss_ms", hr_real_or_null(ms - roof_ms), "share",
+                     hr_real_or_null(ms / whole_ms), "bound", bound);
 }
 
 /* Less than this share of the measured time is a gap to show, not noise of medians. */

@@ -2,6 +2,7 @@
 #include "harness/report/report_plots.h"
 
 #include "harness/formats/formats.h"
+#include "harness/stats/stats.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -99,10 +100,6 @@ const size_t hr_plots_count = sizeof hr_plots / sizeof *hr_plots;
 
 /* ---- filling ---------------------------------------------------------------------------------------------------- */
 
-static json_t *number(double v) {
-    return isfinite(v) ? json_real(v) : json_null();
-}
-
 /* A text that was cut to fit may end in half a character, which jansson refuses. */
 static json_t *string(const char *text) {
     char whole[512];
@@ -123,7 +120,7 @@ json_t *hr_plot_row(hr_plot_data *data, size_t series, const double *values, siz
     json_t *row = json_array();
     append(data, row, json_integer((json_int_t)series));
     append(data, row, json_incref(json_array_get(data->titles, series - 1)));
-    for (size_t i = 0; i < n; i++) append(data, row, number(values[i]));
+    for (size_t i = 0; i < n; i++) append(data, row, hr_real_or_null(values[i]));
     append(data, data->rows, row);
     return data->failed ? NULL : row;
 }
@@ -133,7 +130,7 @@ void hr_plot_text(hr_plot_data *data, json_t *row, const char *text) {
 }
 
 void hr_plot_number(hr_plot_data *data, const char *name, double value) {
-    if (json_object_set_new(data->vars, name, number(value)) != 0) data->failed = true;
+    if (json_object_set_new(data->vars, name, hr_real_or_null(value)) != 0) data->failed = true;
 }
 
 void hr_plot_count(hr_plot_data *data, const char *name, size_t value) {
@@ -149,7 +146,7 @@ static void list_append(hr_plot_data *data, const char *name, json_t *item) {
     append(data, list, item);
 }
 void hr_plot_list_number(hr_plot_data *data, const char *name, double value) {
-    list_append(data, name, number(value));
+    list_append(data, name, hr_real_or_null(value));
 }
 void hr_plot_list_count(hr_plot_data *data, const char *name, size_t value) {
     list_append(data, name, json_integer((json_int_t)value));

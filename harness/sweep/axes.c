@@ -89,6 +89,10 @@ static hr_status add(builder *b, const hr_cell_config *config, size_t info) {
         cell.skip = hr_strdup(reason);
         if (!cell.skip) return no_memory();
         b->plan->n_skipped++;
+    } else {
+        const hr_model_info *facts = &b->plan->infos[info];
+        const hr_engine_config e = hr_cell_engine_config(config, facts->ctx);
+        HR_TRY(hr_kernel_forces_fit(&e, facts, config->isa, (hr_act)config->act));
     }
     b->plan->cells[b->plan->n++] = cell;
     *slot = b->plan->n;
@@ -160,7 +164,7 @@ static hr_status forced(const hr_axes *a, hr_cell_config *c) {
     hr_engine_config e = {0};
     for (size_t i = 0; i < a->kernel.n; i++) HR_TRY(hr_kernel_force_add(&e, a->kernel.v[i]));
     hr_kernel_forces_text(&e, c->forced);
-    return hr_kernel_forces_fit(&e, c->isa, (hr_act)c->act);
+    return HR_OK;
 }
 
 static hr_status add_point(builder *b, hr_cell_config c, size_t info, const point *at) {

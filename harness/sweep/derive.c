@@ -1,5 +1,6 @@
 #include "harness/sweep/derive.h"
 
+#include "harness/formats/json_get.h"
 #include "harness/stats/stats.h"
 #include "kernels/base/memory.h"
 
@@ -91,13 +92,8 @@ static void set(json_t *row, const char *key, double value) {
     json_object_set_new(row, key, hr_real_or_null(value));
 }
 
-static double get(const json_t *object, const char *key) {
-    const json_t *v = json_object_get(object, key);
-    return json_is_number(v) ? json_number_value(v) : NAN;
-}
-
 static double p50(const json_t *result, const char *key) {
-    return get(json_object_get(result, key), "p50");
+    return hr_num(json_object_get(result, key), "p50");
 }
 
 /* Tokens that llama-bench would count for one repetition; isl rows: output tokens. */
@@ -155,7 +151,7 @@ static hr_status put_samples(json_t *row, const hr_cell_config *c, const json_t 
 
 static void put_rates(json_t *row, const hr_cell_config *c, const json_t *result, double median_s) {
     const double seqs = c->n_seqs > 0 ? (double)c->n_seqs : 1;
-    const double prefill_s = get(result, "prefill_ms") * 1e-3, step_s = get(result, "step_ms") * 1e-3;
+    const double prefill_s = hr_num(result, "prefill_ms") * 1e-3, step_s = hr_num(result, "step_ms") * 1e-3;
     set(row, "prefill_tok_s", (double)c->n_prompt / prefill_s);
     set(row, "prefill_req_s_device", 1 / prefill_s);
     set(row, "decode_tok_s", seqs / step_s);
@@ -184,7 +180,7 @@ static void put_work(json_t *row, const hr_cell_config *c, const json_t *result,
     const hr_peaks peaks = hr_peaks_of(&around->before, &around->after);
     set(row, "peak_read_gb_s", peaks.read_gb_s);
     put_units(row, "peak_gflop_s", peaks.gflop_s);
-    const double working_set = get(result, "working_set_bytes");
+    const double working_set = hr_num(result, "working_set_bytes");
     const bool known = isfinite(working_set) && isfinite(around->llc_bytes);
     const bool resident = known && working_set < around->llc_bytes;
     if (known) json_object_set_new(row, "cache_resident", json_boolean(resident));
@@ -194,7 +190,7 @@ static void put_work(json_t *row, const hr_cell_config *c, const json_t *result,
     bool too_good = false;
     const bool is_pp = c->kind == HR_CELL_PP;
     if (hr_work_parse(json_object_get(result, is_pp ? "prefill_work" : "decode_work"), &work)) {
-        const hr_ratios r = hr_derive_ratios(&work, get(result, is_pp ? "prefill_ms" : "step_ms"), &peaks);
+        const hr_ratios r = hr_derive_ratios(&work, hr_num(result, is_pp ? "prefill_ms" : "step_ms"), &peaks);
         double flops[HR_UNIT_COUNT];
         for (int u = 0; u < HR_UNIT_COUNT; u++) flops[u] = (double)work.flops[u];
         set(row, "bytes_weights", (double)work.bytes_weights);
@@ -209,7 +205,7 @@ static void put_work(json_t *row, const hr_cell_config *c, const json_t *result,
         too_good |= over(&r);
     }
     if (!is_pp && hr_work_parse(json_object_get(result, "prefill_work"), &prefill)) {
-        const hr_ratios r = hr_derive_ratios(&prefill, get(result, "prefill_ms"), &peaks);
+        const hr_ratios r = hr_derive_ratios(&prefill, hr_num(result, "prefill_ms"), &peaks);
         set(row, "prefill_bytes", r.bytes), set(row, "prefill_flops", r.flops);
         set(row, "prefill_mfu", r.mfu), set(row, "prefill_roof_fraction", r.roof_fraction);
         if (r.bound) json_object_set_new(row, "prefill_bound", json_string(r.bound));
