@@ -6,7 +6,7 @@
 -- `seq` counts insertions: `last` is the row with the highest.
 
 PRAGMA application_id = 1213354836; -- 0x48525354, "HRST": marks the file as ours
-PRAGMA user_version = 2;            -- version of this schema; a program refuses any other
+PRAGMA user_version = 2;            -- version of this schema; 1 lacks cell.forced
 
 CREATE TABLE machine (
     machine_class TEXT PRIMARY KEY, -- CPU or GPU model, cores, memory: "epyc-zen4-2c-24g"

@@ -14,13 +14,38 @@ static void other_versions_are_refused(void **state) {
     hr_store_close(store);
     for (int write = 0; write < 2; write++) {
         raw_sql(path, "PRAGMA user_version = 7");
-        fails(hr_store_open(path, write, &store), HR_ERR_INPUT,
-              "schema version 7, this program reads and writes version 1");
+        fails(hr_store_open(path, write, &store), HR_ERR_INPUT, "schema version 7, this program knows versions 1 to 2");
         assert_non_null(strstr(hr_error(), "newer program"));
         assert_non_null(strstr(hr_error(), path));
         raw_sql(path, "PRAGMA user_version = 0");
         fails(hr_store_open(path, write, &store), HR_ERR_INPUT, "older program");
     }
+}
+
+/* Schema version 1 lacks the column `forced`: such a store is read as it is, and upgraded when it is written to. */
+static void version_1_is_read_and_upgraded(void **state) {
+    (void)state;
+    hr_store *store = open_store(true);
+    char *run = begin(store), cells[2][32] = {"old", "new"};
+    ok(put(store, run, cells[0]));
+    hr_store_close(store);
+    raw_sql(path, "PRAGMA journal_mode = DELETE; ALTER TABLE cell DROP COLUMN forced; PRAGMA user_version = 1");
+    store = open_store(false);
+    json_t *got;
+    ok(hr_store_cells(store, run, &got));
+    assert_int_equal(json_array_size(got), 1);
+    json_decref(got);
+    hr_store_close(store);
+    store = open_store(false); /* the reader left it as it was */
+    assert_string_equal(ask(store, "PRAGMA user_version"), "1");
+    hr_store_close(store);
+    store = open_store(true);
+    assert_string_equal(ask(store, "PRAGMA user_version"), "2");
+    assert_string_equal(ask(store, "SELECT count(*) FROM cell WHERE forced IS NULL"), "1");
+    ok(put(store, run, cells[1]));
+    hr_store_close(store);
+    assert_sound(run, cells, 2);
+    hr_free(run);
 }
 
 static void foreign_files_stay_untouched(void **state) {
@@ -299,10 +324,19 @@ static void a_file_size_limit_loses_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        T(other_versions_are_refused),      T(foreign_files_stay_untouched), T(things_that_are_no_file),
-        T(reading_makes_no_store),          T(odd_names_are_names),          T(damage_is_named),
-        T(read_only_folders_can_be_read),   T(unreadable_files_are_named),   T(a_log_left_behind_is_read),
-        T(a_lock_is_waited_for_then_named), T(a_full_disk_loses_nothing),    T(a_file_size_limit_loses_nothing),
+        T(other_versions_are_refused),
+        T(version_1_is_read_and_upgraded),
+        T(foreign_files_stay_untouched),
+        T(things_that_are_no_file),
+        T(reading_makes_no_store),
+        T(odd_names_are_names),
+        T(damage_is_named),
+        T(read_only_folders_can_be_read),
+        T(unreadable_files_are_named),
+        T(a_log_left_behind_is_read),
+        T(a_lock_is_waited_for_then_named),
+        T(a_full_disk_loses_nothing),
+        T(a_file_size_limit_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

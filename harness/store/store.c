@@ -2,9 +2,10 @@
  *   1. A file that is not ours is never opened as a database, so it stays as it is to the byte.
  *   2. Schema, application_id and user_version appear in one transaction: a file is empty or complete.
  *   3. A cell with its samples and ops is one transaction (store_write.c), synced when it ends.
- *   4. Reading needs no right to write, and makes no store where there is none.
+ *   4. A store of an older version is brought up to date in one transaction, by the first that opens it for writing.
+ *   5. Reading needs no right to write, and makes no store where there is none.
  *
- *   absent, empty --create_schema--> ours --journal_mode=WAL--> open for writing
+ *   absent, empty --create_schema--> ours --upgrade--> --journal_mode=WAL--> open for writing
  *   ours --open_to_read--> open; where nothing may be written and no log is left behind: open as immutable */
 #include "harness/store/store_internal.h"
 
@@ -109,15 +110,28 @@ static hr_status read_pragma(hr_store *store, const char *sql, sqlite3_int64 *va
     return status;
 }
 
-static hr_status check_version(hr_store *store) {
+/* Version 1 lacks the column cell.forced and nothing else. No reading statement names it, so that such a store is read
+ * as it is; writing adds the column first. */
+static hr_status check_version(hr_store *store, sqlite3_int64 *version) {
+    HR_TRY(read_pragma(store, "PRAGMA user_version", version));
+    if (*version >= HR_STORE_OLDEST && *version <= HR_STORE_VERSION) return HR_OK;
+    HR_FAIL(HR_ERR_INPUT,
+            "store %s has schema version %lld, this program knows versions %d to %d: use the %s program that made it, "
+            "or name another file with --db",
+            store->path, (long long)*version, HR_STORE_OLDEST, HR_STORE_VERSION,
+            *version > HR_STORE_VERSION ? "newer" : "older");
+}
+
+/* Looks again under the lock: another process may have been faster. */
+static hr_status upgrade(hr_store *store) {
     sqlite3_int64 version = 0;
-    HR_TRY(read_pragma(store, "PRAGMA user_version", &version));
+    HR_TRY(check_version(store, &version));
     if (version == HR_STORE_VERSION) return HR_OK;
-    HR_FAIL(
-        HR_ERR_INPUT,
-        "store %s has schema version %lld, this program reads and writes version %d: use the %s program that made it, "
-        "or name another file with --db",
-        store->path, (long long)version, HR_STORE_VERSION, version > HR_STORE_VERSION ? "newer" : "older");
+    HR_TRY(hr_store_exec(store, "BEGIN IMMEDIATE"));
+    hr_status status = check_version(store, &version);
+    if (status == HR_OK && version == 1)
+        status = hr_store_exec(store, "ALTER TABLE cell ADD COLUMN forced TEXT; PRAGMA user_version = 2");
+    return hr_store_end(store, status);
 }
 
 /* False for an empty database, which is also what a creation that was cut short rolls back to. */
@@ -154,7 +168,7 @@ static hr_status open_to_write(hr_store *store, const char *name, hr_store_file 
     bool made;
     HR_TRY(is_made(store, &made));
     if (!made) HR_TRY(create_schema(store));
-    HR_TRY(check_version(store));
+    HR_TRY(upgrade(store));
     return use_log(store);
 }
 
@@ -172,7 +186,8 @@ static hr_status open_found(hr_store *store, const char *name, bool write) {
     bool made;
     HR_TRY(is_made(store, &made));
     if (!made) return no_store(store);
-    return check_version(store);
+    sqlite3_int64 version;
+    return check_version(store, &version);
 }
 
 hr_status hr_store_open(const char *path, bool write, hr_store **out) {

@@ -11,8 +11,9 @@
 
 typedef struct hr_store hr_store;
 
-/* write: creates folders and the file when missing. A foreign file is ERR_INPUT and stays untouched; another schema
- * version is ERR_INPUT with both versions; read-only folder, locked or full disk ERR_IO. */
+/* write: creates folders and the file when missing, upgrades a store of an older schema. A foreign file is ERR_INPUT and
+ * stays untouched; a schema version that is not known is ERR_INPUT with both versions; read-only folder, locked or full
+ * disk ERR_IO. */
 hr_status hr_store_open(const char *path, bool write, hr_store **out);
 void hr_store_close(hr_store *store);
 
