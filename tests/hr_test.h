@@ -9,9 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+/* Fewer shapes, but all kernels and all paths: for sanitizers and valgrind, where a kernel takes ten times as long. */
+static inline int hr_test_quick(void) {
+    return getenv("HR_TEST_QUICK") != NULL;
+}
 
 /* |got - want| <= tolerance * max(1, |want|) for all n; prints the first index that differs. */
 static inline void hr_assert_near_(const float *got, const float *want, size_t n, double tolerance, const char *what,

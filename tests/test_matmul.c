@@ -164,7 +164,7 @@ static void products(hr_act act) {
     const shape by_32[] = {{33, 64},  {17, 96},  {3, 32},    {100, 160}, {17, 576},
                            {33, 640}, {5, 1536}, {17, 2048}, {4, 4192}};
     const shape by_256[] = {{33, 512}, {3, 256}, {100, 512}, {17, 1536}, {17, 2048}, {2, 4352}};
-    const bool quick = getenv("HR_TEST_QUICK") != NULL; /* for valgrind: all paths, fewer shapes */
+    const bool quick = hr_test_quick();
     for (int t = 0; t < HR_DTYPE_COUNT; t++) {
         const size_t block = hr_dtypes[t].block_elems;
         const shape *shapes = block == 1 ? any : block == 32 ? by_32 : by_256;

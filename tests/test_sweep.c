@@ -338,12 +338,14 @@ static void interrupt_then_resume(void **state) {
     snprintf(line, sizeof line, "-m synth:tiny -p 8-64+8 -r 1 -o jsonl --db %s", db);
     snprintf(again, sizeof again, "%s --resume", line);
     snprintf(other, sizeof other, "-m synth:tiny -p 8-64+8 -r 2 -o jsonl --db %s --resume", db);
+    setenv("HEADROOM_FAULT", "hang:3", 1); /* waits there, so that the signal never comes too late */
     const pid_t pid = start(line, 0);
-    for (int i = 0; i < 6000 && lines_of(out_file) < 2; i++) usleep(10000);
+    unsetenv("HEADROOM_FAULT");
+    for (int i = 0; i < 30000 && lines_of(out_file) < 3; i++) usleep(10000);
     kill(pid, SIGINT);
     assert_int_equal(code_of(pid), 130);
     const size_t before = lines_of(out_file);
-    assert_true(before >= 2 && before < 8);
+    assert_int_equal(before, 3);
     assert_non_null(strstr(read_text(err_file), " of 8 cells stored; the same command with --resume goes on"));
     json_t *rows = sweep(other, 2);
     assert_non_null(strstr(read_text(err_file), "had --repetitions 1, this one has --repetitions 2"));
