@@ -239,10 +239,21 @@ static hr_status say_width(const hr_output *output) {
     return HR_OK;
 }
 
+/* Flags that only a model uses are checked all the same. */
+static hr_status check_choices(const hr_args *args) {
+    hr_engine_config c = hr_engine_config_default();
+    size_t n = 0;
+    const char *const *forced = hr_args_texts(args, "--kernel", &n);
+    HR_TRY(hr_fusion_parse(hr_args_text(args, "--fusion"), &c.fusion));
+    for (size_t i = 0; i < n; i++) HR_TRY(hr_kernel_force_add(&c, forced[i]));
+    return HR_OK;
+}
+
 static hr_status kernels(const hr_args *args, hr_text_run *run) {
     hr_output output;
     hr_progress progress;
     HR_TRY(hr_output_resolve(args, &output));
+    HR_TRY(check_choices(args));
     size_t n = 0;
     while (hr_kernel_at(n)) n++;
     use *uses = hr_calloc(n + 1, sizeof *uses);

@@ -148,6 +148,19 @@ static hr_status load_roof(hr_store *store, const json_t *all, hr_report *r) {
     return HR_OK;
 }
 
+/* Without a cell that counts: whether none was asked for, or all failed. */
+static hr_status nothing_measured(const hr_report *r) {
+    const json_t *newest = json_array_get(r->runs, json_array_size(r->runs) - 1);
+    const char *command = hr_word(newest, "command");
+    if (!json_array_size(r->others) && *command && strcmp(command, "sweep"))
+        HR_FAIL(HR_ERR_INPUT,
+                "run %s is one of `headroom %s` and holds no cells; give --run that of a sweep (`headroom runs`)",
+                hr_word(newest, "run_id"), command);
+    HR_FAIL(HR_ERR_INPUT,
+            "no cell was measured (%zu failed or skipped), so there is nothing to report; start with `headroom sweep`",
+            json_array_size(r->others));
+}
+
 hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *r) {
     *r = (hr_report){
         .cells = json_array(), .others = json_array(), .runs = json_array(), .read_gb_s = NAN, .read_low_gb_s = NAN};
@@ -167,10 +180,7 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
     if (status == HR_OK) status = load_roof(store, all, r);
     /* ceilings alone are a report; a sweep in which all failed is not */
     if (status == HR_OK && !json_array_size(r->cells) && (!r->roof || json_array_size(r->others)))
-        status = hr_fail(HR_ERR_INPUT,
-                         "no cell was measured (%zu failed or skipped), so there is nothing to report; start with "
-                         "`headroom sweep`",
-                         json_array_size(r->others));
+        status = nothing_measured(r);
     json_decref(all);
     if (status != HR_OK) hr_report_fini(r);
     return status;
