@@ -3,6 +3,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include <iostream>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -99,8 +101,12 @@ extern "C" void hr_bench_context(const char *key, const char *value) {
 extern "C" int hr_bench_run(int argc, char **argv, void (*print_help)(void)) {
     benchmark::Initialize(&argc, argv, print_help);
     if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-    benchmark::RunSpecifiedBenchmarks();
+    const bool none = benchmark::RunSpecifiedBenchmarks() == 0; /* a filter that fits nothing, or is no pattern */
     leave();
     benchmark::Shutdown();
-    return failed ? 1 : 0;
+    if (!std::cout.flush()) {
+        std::cerr << "bench: writing the results to stdout failed; free some space or write elsewhere\n";
+        return 1;
+    }
+    return failed || none ? 1 : 0;
 }

@@ -50,7 +50,8 @@ void hr_bench_add(const hr_bench_family *f);
 bool hr_bench_has(const char *part);
 /* A line of the context of the output. */
 void hr_bench_context(const char *key, const char *value);
-/* Runs what the --benchmark_* flags say; the exit status: 0, 1 (a setup failed), 2 (flags). */
+/* Runs what the --benchmark_* flags say; the exit status: 0, 1 (a setup failed, nothing fits the filter, stdout could
+ * not be written), 2 (flags). */
 int hr_bench_run(int argc, char **argv, void (*print_help)(void));
 
 /* ---- what the shim asks of the C side */
