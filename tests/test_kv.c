@@ -14,12 +14,6 @@ static void names_parse(void **state) {
     assert_int_equal(layout, HR_KV_HEAD);
     assert_int_equal(hr_kv_layout_parse("zorder_h", &layout), HR_ERR_USAGE);
     assert_int_equal(hr_kv_layout_parse("", &layout), HR_ERR_USAGE);
-    hr_kv_alloc alloc;
-    assert_int_equal(hr_kv_alloc_parse("paged", &alloc), HR_OK);
-    assert_int_equal(hr_kv_alloc_check(alloc, HR_KV_PAGED), HR_OK);
-    assert_int_equal(hr_kv_alloc_check(alloc, HR_KV_HEAD), HR_ERR_UNSUPPORTED);
-    assert_int_equal(hr_kv_alloc_check(HR_KV_ALLOC_PER_REQUEST, HR_KV_PAGED), HR_ERR_UNSUPPORTED);
-    assert_int_equal(hr_kv_alloc_parse("slab", &alloc), HR_ERR_USAGE);
 }
 
 static void geometry_refuses(void **state) {

@@ -19,32 +19,6 @@ struct hr_kv_cache {
     uint64_t *marks; /* one bit for each 4 KiB of the largest arena, for hr_kv_cache_bytes */
 };
 
-static const char *const alloc_names[HR_KV_ALLOC_COUNT] = {"per-request", "paged"};
-
-const char *hr_kv_alloc_name(hr_kv_alloc alloc) {
-    return (unsigned)alloc < HR_KV_ALLOC_COUNT ? alloc_names[alloc] : "unknown";
-}
-
-hr_status hr_kv_alloc_parse(const char *name, hr_kv_alloc *out) {
-    for (int i = 0; i < HR_KV_ALLOC_COUNT; i++) {
-        if (strcmp(name, alloc_names[i]) == 0) {
-            *out = (hr_kv_alloc)i;
-            return HR_OK;
-        }
-    }
-    HR_FAIL(HR_ERR_USAGE, "KV allocator \"%s\" is unknown: use per-request or paged", name);
-}
-
-hr_kv_alloc hr_kv_alloc_of(hr_kv_layout layout) {
-    return layout == HR_KV_PAGED ? HR_KV_ALLOC_PAGED : HR_KV_ALLOC_PER_REQUEST;
-}
-
-hr_status hr_kv_alloc_check(hr_kv_alloc alloc, hr_kv_layout layout) {
-    if (alloc == hr_kv_alloc_of(layout)) return HR_OK;
-    HR_FAIL(HR_ERR_UNSUPPORTED, "KV allocator %s does not go with layout %s: that layout needs %s",
-            hr_kv_alloc_name(alloc), hr_kv_layout_name(layout), hr_kv_alloc_name(hr_kv_alloc_of(layout)));
-}
-
 /* Geometry, number of extents and bytes of each arena. */
 static hr_status plan(const hr_kv_cache_config *c, hr_kv_cache *cache) {
     if (!c->max_seqs) HR_FAIL(HR_ERR_INPUT, "a KV cache for 0 sequences holds nothing");

@@ -11,13 +11,6 @@
 
 #include "kernels/kv/kv_run.h"
 
-typedef enum hr_kv_alloc { HR_KV_ALLOC_PER_REQUEST, HR_KV_ALLOC_PAGED, HR_KV_ALLOC_COUNT } hr_kv_alloc;
-const char *hr_kv_alloc_name(hr_kv_alloc alloc); /* "per-request", "paged" */
-hr_status hr_kv_alloc_parse(const char *name, hr_kv_alloc *out);
-hr_kv_alloc hr_kv_alloc_of(hr_kv_layout layout); /* the one that the layout needs */
-/* Whether the pair may be used; ERR_UNSUPPORTED with the reason. */
-hr_status hr_kv_alloc_check(hr_kv_alloc alloc, hr_kv_layout layout);
-
 typedef struct hr_kv_cache_config {
     hr_kv_layout layout;
     uint32_t n_layers, n_heads, head_dim; /* n_heads: KV heads */

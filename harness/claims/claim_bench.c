@@ -149,11 +149,6 @@ hr_status hr_arm_run(hr_arm *arm, json_t **result) {
 
 /* ---- metrics ---- */
 
-double hr_metric_ms(const hr_arm *arm, const json_t *result, const void *context) {
-    (void)arm, (void)context;
-    return json_number_value(json_array_get(json_object_get(result, "samples_ns"), 0)) * 1e-6;
-}
-
 double hr_result_ops_ms(const json_t *result, hr_phase phase, unsigned ops) {
     double sum = 0;
     size_t i;

@@ -47,7 +47,6 @@ hr_status hr_arm_run(hr_arm *arm, json_t **result);
 
 /* A number out of a result. */
 typedef double hr_metric(const hr_arm *arm, const json_t *result, const void *context);
-hr_metric hr_metric_ms; /* the whole repetition */
 /* Sum of the ops of a phase, ms of the recorded repetition. context: hr_metric_ops_of. */
 typedef struct hr_metric_ops_of {
     hr_phase phase;
