@@ -108,7 +108,7 @@ static void look_up(void **state) {
     uint16_t scales[ROWS * COLS / 32];
     static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_I8G32, HR_I4G32};
     for (int t = 0; t < 5; t++) {
-        hr_mat m = {types[t], ROWS, COLS, data, hr_row_scales(types[t], COLS) ? scales : NULL};
+        hr_mat m = {types[t], ROWS, COLS, data, hr_row_scales(types[t], COLS) ? scales : NULL, HR_ORDER_ROWS};
         for (size_t r = 0; r < ROWS; r++)
             assert_int_equal(hr_quantize_row(types[t], x + r * COLS, COLS, data + r * hr_row_bytes(types[t], COLS),
                                              scales + r * hr_row_scales(types[t], COLS)),

@@ -63,12 +63,12 @@ static inline void transpose(const tile in, tile out) {
             word4 a, b, c, d;
             memcpy(&a, &in[r][w], 16), memcpy(&b, &in[r + 1][w], 16);
             memcpy(&c, &in[r + 2][w], 16), memcpy(&d, &in[r + 3][w], 16);
-            const word4 ab0 = __builtin_shuffle(a, b, (word4){0, 4, 1, 5});
-            const word4 ab1 = __builtin_shuffle(a, b, (word4){2, 6, 3, 7});
-            const word4 cd0 = __builtin_shuffle(c, d, (word4){0, 4, 1, 5});
-            const word4 cd1 = __builtin_shuffle(c, d, (word4){2, 6, 3, 7});
-            a = __builtin_shuffle(ab0, cd0, (word4){0, 1, 4, 5}), b = __builtin_shuffle(ab0, cd0, (word4){2, 3, 6, 7});
-            c = __builtin_shuffle(ab1, cd1, (word4){0, 1, 4, 5}), d = __builtin_shuffle(ab1, cd1, (word4){2, 3, 6, 7});
+            const word4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+            const word4 ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+            const word4 cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+            const word4 cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+            a = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), b = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+            c = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), d = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
             memcpy(&out[w][r], &a, 16), memcpy(&out[w + 1][r], &b, 16);
             memcpy(&out[w + 2][r], &c, 16), memcpy(&out[w + 3][r], &d, 16);
         }

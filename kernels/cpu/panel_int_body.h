@@ -1,5 +1,5 @@
 /* panel_int_body.h - the register tile of quantized weights in panels x int8 activations, over the vectors of
- * vnni_512_avx512.h or vnni_256_avx512.h, whichever was included before.
+ * vnni_512_avx512.h or vnni_256_avx512.h, whichever was included before (else the former).
  *
  * A line of weights (16 rows x 4 columns, unsigned) meets a broadcast of a token's 4 activations; a run of columns with
  * one scale is summed in integers that start at -offset * sum, then enters the floats. What a run is, and what its
@@ -23,6 +23,9 @@
 #include "kernels/base/panel.h"
 #include "kernels/cpu/int_tiles.h"
 #include "kernels/cpu/matmul_common.h"
+#if !defined(HR_VNNI_512_AVX512_H) && !defined(HR_VNNI_256_AVX512_H)
+#include "kernels/cpu/vnni_512_avx512.h"
+#endif
 
 enum { V_PARTS = HR_PANEL / V_LANES, MAX_PANELS = 4, LINE = 64, Q6_K_BLOCK = 3328, Q6_K_TOPS = 2048, Q6_K_SUBS = 3072 };
 #ifndef AHEAD
