@@ -102,6 +102,8 @@ void hr_pass_products(pass *p, hr_op op, size_t k, size_t n, const hr_mat *const
     hr_acts *a = &p->e->b.acts;
     hr_plan_group(p->e, p->plan, op, mats, n, &p->group);
     a->type = p->e->act, a->n = p->n, a->k = k, a->ld = hr_align_up(k, 64), a->tile = p->group.tile;
+    a->tiles_alone = p->group.tile != 0;
+    for (size_t i = 0; i < n; i++) a->tiles_alone &= p->group.rows[i]->tile == p->group.tile;
     for (size_t i = 0; i < n; i++) p->products[i] = (hr_matmul){.w = mats[i], .x = a};
 }
 

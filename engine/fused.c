@@ -9,9 +9,6 @@
 
 #include "kernels/base/panel.h"
 
-/* Results of a product that are worked on while they are in the caches: bytes. */
-enum { PART_BYTES = 128 << 10 };
-
 static size_t smaller(size_t a, size_t b) {
     return a < b ? a : b;
 }
@@ -124,8 +121,23 @@ static size_t piece_of(const hr_pass *p, size_t products) {
     size_t cost = 0;
     for (size_t i = 0; i < products; i++) cost += hr_row_cost(p->products[i].w);
     const size_t rows = hr_pass_piece(p, p->products[0].w->rows, cost);
-    const size_t most = PART_BYTES / (products * p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
+    const size_t most = HR_PART_BYTES / (products * p->n * sizeof(float)) / HR_ROW_GRAIN * HR_ROW_GRAIN;
     return most < HR_ROW_GRAIN ? HR_ROW_GRAIN : smaller(rows, most);
+}
+
+/* Results go through memory of the thread where rows lie side by side: in the rows of b.gate and b.up, a power of two apart
+ * as a rule, those of many tokens fall upon few sets of the caches. */
+static void gate_up_rows(const hr_pass *p, const hr_acts *x, size_t from, size_t end, unsigned thread) {
+    const size_t rows = end - from, ffn = p->e->sizes.ffn;
+    float *gate = (float *)(void *)(p->e->b.part + thread * p->e->b.part_bytes), *up = gate + p->n * rows;
+    /* the kernels count y from row 0 */
+    hr_matmul m[2] = {p->products[0], p->products[1]};
+    for (int i = 0; i < 2; i++) {
+        m[i].y = (i ? up : gate) - from, m[i].ldy = rows, m[i].x = x;
+        p->group.rows[i]->fn.matmul(&m[i], from, end, p->e->b.scratch + thread * p->e->b.scratch_bytes);
+    }
+    for (size_t t = 0; t < p->n; t++)
+        p->plan->glu->fn.glu(gate + t * rows, up + t * rows, p->products[0].y + t * ffn + from, rows);
 }
 
 static void gate_up_share(void *context, unsigned thread, unsigned n_threads) {
@@ -138,11 +150,7 @@ static void gate_up_share(void *context, unsigned thread, unsigned n_threads) {
     while (hr_pool_next(p->e->pool, thread, (ffn + rows - 1) / rows, &piece)) {
         const size_t from = piece * rows, end = smaller(from + rows, ffn);
         if (!x) x = inputs_of(p, thread, &own);
-        for (size_t i = 0; i < 2; i++) hr_pass_rows(p, i, x, from, end, thread);
-        for (size_t t = 0; t < p->n; t++) {
-            float *gate = p->products[0].y + t * ffn + from;
-            p->plan->glu->fn.glu(gate, p->products[1].y + t * ffn + from, gate, end - from);
-        }
+        gate_up_rows(p, x, from, end, thread);
     }
 }
 

@@ -286,6 +286,11 @@ size_t hr_buffers_place(const hr_sizes *s, char *base, hr_buffers *b) {
     b->own_bytes = own_bytes(s);
     used = hr_align_up(used, 4096);
     b->own = take(base, &used, s->threads, b->own_bytes);
+    b->part_bytes = 2 * T * HR_ROW_GRAIN * sizeof(float);
+    if (b->part_bytes < HR_PART_BYTES) b->part_bytes = HR_PART_BYTES;
+    b->part_bytes = hr_align_up(b->part_bytes, 4096);
+    used = hr_align_up(used, 4096);
+    b->part = take(base, &used, s->threads, b->part_bytes);
     b->kept = take(base, &used, hr_mul(s->threads, s->kept_rows), sizeof *b->kept);
     b->partial_floats = hr_attn_partial_floats(s->n_heads, s->n_kv_heads, s->head_dim, s->ctx);
     b->partial = take(base, &used, s->max_seqs * b->partial_floats, sizeof(float));

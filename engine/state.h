@@ -26,9 +26,10 @@ typedef struct hr_batch {
 } hr_batch;
 
 enum {
-    HR_GROUP_MAX = 3,  /* products over the same activations at most: Q, K, V */
-    HR_OWN_TOKENS = 4, /* up to here fused ops make activations in each thread rather than wait for each other */
-    HR_KEPT_ROWS = 64  /* rows of logits whose best are kept at most */
+    HR_GROUP_MAX = 3,         /* products over the same activations at most: Q, K, V */
+    HR_OWN_TOKENS = 4,        /* up to here fused ops make activations in each thread rather than wait for each other */
+    HR_KEPT_ROWS = 64,        /* rows of logits whose best are kept at most */
+    HR_PART_BYTES = 128 << 10 /* results of products that a thread works on while they are in its caches */
 };
 
 /* Rows of the table for products over the same activations: all read the tiles of one width, or none does. */
@@ -77,6 +78,8 @@ typedef struct hr_buffers {
     size_t partial_floats;
     char *own; /* [threads][own_bytes]: hr_buffers_own */
     size_t own_bytes;
+    char *part; /* [threads][part_bytes]: gate and up of some rows, side by side */
+    size_t part_bytes;
     hr_kept *kept; /* [threads][kept_rows] */
     char *scratch; /* [threads][scratch_bytes] */
     size_t scratch_bytes;

@@ -47,15 +47,16 @@ extern const char *const hr_op_names[HR_OP_COUNT];
 typedef struct hr_acts {
     hr_act type;
     size_t n, k, ld;
-    float *f32;     /* [n][ld] */
-    uint16_t *bf16; /* [n][ld] */
-    int8_t *q;      /* [n][ld], one scale per 32, or (int8-row) per token: d = max|x| / 127 of those values, q =
+    float *f32;       /* [n][ld] */
+    uint16_t *bf16;   /* [n][ld] */
+    int8_t *q;        /* [n][ld], one scale per 32, or (int8-row) per token: d = max|x| / 127 of those values, q =
                        round-to-nearest-even(x / d), d = 0: all 0 */
-    float *d;       /* [n][ld / 32]; int8-row: the token's one value in every place */
-    int32_t *sum;   /* [n][ld / 32]: sum of the 32 q, for weights stored with an offset */
-    uint32_t tile;  /* tokens side by side in `tiles`; 0: none */
-    void *tiles;    /* the same values once more, as GEMM kernels of that tile read them: [ceil(n / tile)] areas of
+    float *d;         /* [n][ld / 32]; int8-row: the token's one value in every place */
+    int32_t *sum;     /* [n][ld / 32]: sum of the 32 q, for weights stored with an offset */
+    uint32_t tile;    /* tokens side by side in `tiles`; 0: none */
+    void *tiles;      /* the same values once more, as GEMM kernels of that tile read them: [ceil(n / tile)] areas of
                        hr_acts_tile_bytes; their layout is private to the ISA's acts and GEMM kernels */
+    bool tiles_alone; /* nobody reads the rows of f32 or bf16: they may stay unwritten */
 } hr_acts;
 
 /* Fills tokens t0..t1-1 of dst (arrays and ld given) from x [n][ldx] floats; with dst->tile also its tiles: then t0 is
