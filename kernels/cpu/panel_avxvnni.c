@@ -1,13 +1,6 @@
 /* The AVX-VNNI rows of the table for weights in panels: bytes by vpdpbusd in its VEX form, which cores without AVX-512
  * have too. All else is as for AVX2. */
-#include <immintrin.h>
-
-enum { HAS_DOT = 1 };
-
-static inline __attribute__((always_inline)) __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
-    return _mm256_dpbusd_avx_epi32(sum, w, x);
-}
-
+#define HR_DOT_BYTES 1
 #include "kernels/cpu/panel_int_avx2.h"
 
 void hr_panel_int8_avxvnni(const hr_matmul *m, size_t row0, size_t row1, void *scratch) {

@@ -1,6 +1,6 @@
 /* panel_int_avx2.h - the body of products of quantized panels with int8 tokens on 256-bit vectors; included once by each
- * file that defines HAS_DOT and dot_bytes: with HAS_DOT dot_bytes adds four u8 x s8 products into 32 bits, without it
- * two into 16 bits, for nibbles alone.
+ * file, by one that defines HR_DOT_BYTES with vpdpbusd (AVX-VNNI): dot_bytes then adds four u8 x s8 products into 32 bits,
+ * else two into 16 bits, for nibbles alone.
  *
  * A register tile is 16 rows x up to 6 tokens. The integers of a span of columns (32 where tokens or weights change
  * their scale, 16 for Q6_K, more where neither does) start at -offset * sum, end exact, and are added into floats times
@@ -13,6 +13,18 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+
+#ifdef HR_DOT_BYTES
+enum { HAS_DOT = 1 };
+INLINE __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
+    return _mm256_dpbusd_avx_epi32(sum, w, x);
+}
+#else
+enum { HAS_DOT = 0 };
+INLINE __m256i dot_bytes(__m256i sum, __m256i w, __m256i x) {
+    return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x));
+}
+#endif
 
 /* WORD_TILE: words need registers for a mask and for products. */
 enum { TILE = 6, WORD_TILE = 5, PIECE = 1024, BLOCK = 96 };
