@@ -1,28 +1,14 @@
 /* panel_gemm_body.h - products of quantized weights in panels with many int8 tokens, over panel_int_body.h.
  *
- * Loops, from outside: blocks of tokens, 32 rows, up to HR_INT_DEPTH groups of columns (whose weights become bytes and
- * float scales once), tiles of tokens. */
+ * Loops, from outside: blocks of tokens (their tiles stay in the second-level cache), 32 rows, HR_INT_DEPTH groups of
+ * columns (whose weights become bytes and float scales once), tiles of tokens. */
 #ifndef HR_PANEL_GEMM_BODY_H
 #define HR_PANEL_GEMM_BODY_H
 
 #include "kernels/cpu/panel_int_body.h"
 
-/* PAIR panels are one tile; AREAS areas of tokens a block: in 512 bits as many as a prompt of 512 tokens has, so that
- * weights are read once (int8 rows x token scales on a Zen 5 core, 512 x 8192 x 2048: 92 % of peak; half as many: 89). */
-enum { PAIR = 2 / V_PARTS, AREAS = 44 / V_PARTS, SHORT_DEPTH = 16 };
-
-/* Whether tiles have 12 tokens: integers alone leave the registers of the floats free. In other types the floats of 12
- * tokens would live in memory, which cost more than half as many loads of weights gain (Zen 5: 58 against 74 %). */
-HR_INLINE bool wide(hr_dtype type, hr_act act) {
-    return type == HR_I8ROW && act == HR_ACT_INT8_ROW;
-}
-
-/* Groups of columns that all tokens go through before the next ones. Bytes of int4 stay in the first-level cache when
- * few, which pays where a group costs little beyond its integers (Zen 5, int4-g128 x token scales: 82 against 77 %; groups
- * of 32 lose 2 % instead). */
-HR_INLINE size_t depth_of(hr_dtype type, hr_act act) {
-    return V_PARTS == 1 && type == HR_I4G128 && act == HR_ACT_INT8_ROW ? SHORT_DEPTH : HR_INT_DEPTH;
-}
+/* PAIR panels are one tile; AREAS areas of tokens a block. */
+enum { PAIR = 2 / V_PARTS, AREAS = 22 };
 
 /* Groups g0 .. of one panel as tiles take them. */
 typedef struct panel {
@@ -99,7 +85,7 @@ HR_INLINE void run_width(hr_dtype type, hr_act act, size_t width, tile *a) {
         RUN(6);
         return;
     default:
-        if (wide(type, act)) /* the one such pair by name: of others no code for 12 tokens may be made */
+        if (type == HR_I8ROW && act == HR_ACT_INT8_ROW) /* integers alone: the registers of the floats are free */
             run_tile((shape){HR_I8ROW, HR_ACT_INT8_ROW, true, PAIR, HR_INT_TILE, HR_INT_TILE}, a);
         else
             RUN(6);
@@ -109,7 +95,7 @@ HR_INLINE void run_width(hr_dtype type, hr_act act, size_t width, tile *a) {
 
 /* Tokens of the next tile of an area of which `left` are to go. */
 HR_INLINE size_t tile_width(hr_dtype type, hr_act act, size_t left) {
-    if (wide(type, act) && left > 6) return 12;
+    if (type == HR_I8ROW && act == HR_ACT_INT8_ROW && left > 6) return 12;
     return left > 6 ? (left + 1) / 2 : left;
 }
 
@@ -131,7 +117,7 @@ HR_INLINE const char *next_groups(const hr_matmul *m, shape s, block b, size_t i
 /* All tokens of the block. `panels` has the weights. */
 HR_INLINE void run_tokens(const hr_matmul *m, hr_dtype type, hr_act act, block b, const tile *panels) {
     const size_t all = m->x->k / 32, area = hr_int_area(all, HR_INT_TILE);
-    const size_t most = wide(type, act) ? 1 : 2, rest = b.n % HR_INT_TILE;
+    const size_t most = type == HR_I8ROW && act == HR_ACT_INT8_ROW ? 1 : 2, rest = b.n % HR_INT_TILE;
     const size_t tiles = b.n / HR_INT_TILE * most + (rest > 6 ? most : rest > 0);
     const size_t lines = (type == HR_Q6_K ? 7 : group_bytes((shape){.type = type}) / LINE),
                  each = (lines + tiles - 1) / tiles;
@@ -182,13 +168,12 @@ HR_INLINE void run_block(const hr_matmul *m, hr_dtype type, hr_act act, block b,
 
 HR_INLINE void gemm(const hr_matmul *m, hr_dtype type, hr_act act, size_t row0, size_t row1, void *scratch) {
     const size_t groups = m->w->cols / 32, n = m->x->n, most = AREAS * HR_INT_TILE;
-    const size_t depth = depth_of(type, act);
     block b = {.row1 = row1, .sums = scratch};
     for (b.t0 = 0; b.t0 < n; b.t0 += most)
         for (b.p = row0 / HR_PANEL; b.p < hr_panel_count(row1); b.p += PAIR)
-            for (b.g0 = 0; b.g0 < groups; b.g0 += depth) {
+            for (b.g0 = 0; b.g0 < groups; b.g0 += HR_INT_DEPTH) {
                 b.n = n - b.t0 < most ? n - b.t0 : most;
-                b.groups = groups - b.g0 < depth ? groups - b.g0 : depth;
+                b.groups = groups - b.g0 < HR_INT_DEPTH ? groups - b.g0 : HR_INT_DEPTH;
                 run_block(m, type, act, b, (uint8_t *)scratch + most * HR_PANEL_ROWS * sizeof(float));
             }
 }

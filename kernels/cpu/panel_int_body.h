@@ -261,10 +261,6 @@ HR_INLINE void run_tile(shape s, tile *a) {
     v_f sum[24];
 #pragma GCC unroll 24
     for (int i = 0; i < s.width * vectors; i++) sum[i] = v_setf(0);
-    if (s.ready) /* stored only after a long loop, each token's in a page of its own */
-        for (size_t t = 0; t < a->tokens; t++)
-#pragma GCC unroll 2
-            for (int p = 0; p < s.panels; p++) _mm_prefetch((const char *)(a->y[p] + t * a->ldy), _MM_HINT_T0);
     if (s.type == HR_Q6_K)
         sum_q6_k(s, a, sum);
     else if (s.type == HR_I8ROW && s.act == HR_ACT_INT8_ROW)
