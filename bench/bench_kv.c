@@ -20,7 +20,7 @@ static void shuffle(uint32_t *table, uint32_t n) {
 
 hr_status hr_bench_kv_init(hr_bench_kv *kv, hr_kv_layout layout, hr_dtype type, uint32_t layers, uint32_t heads,
                            uint32_t dim, uint32_t positions) {
-    const bool paged = layout == HR_KV_PAGED;
+    const bool paged = hr_kv_is_paged(layout);
     memset(kv, 0, sizeof *kv);
     HR_TRY(hr_kv_geom_init(&kv->geom, layout, layers, heads, dim, type, type, positions, paged ? HR_BENCH_PAGE : 0));
     const uint32_t pages = paged ? kv->geom.n_blocks * kv->geom.block / HR_BENCH_PAGE : 1;

@@ -51,8 +51,8 @@ static hr_status check_config(const hr_model_info *info, hr_engine_config *c, hr
     if (c->ctx > info->ctx)
         HR_FAIL(HR_ERR_INPUT, "%s: a context of %u tokens is longer than the model's %u", info->filename, c->ctx,
                 info->ctx);
-    if (c->kv_layout == HR_KV_PAGED && c->page_size == 0) c->page_size = 16;
-    if (c->kv_layout != HR_KV_PAGED) c->page_size = 0;
+    if (hr_kv_is_paged(c->kv_layout) && c->page_size == 0) c->page_size = 16;
+    if (!hr_kv_is_paged(c->kv_layout)) c->page_size = 0;
     return HR_OK;
 }
 

@@ -6,6 +6,7 @@
 #ifndef HR_ENGINE_H
 #define HR_ENGINE_H
 
+#include "engine/kv/kv_cache.h"
 #include "kernels/table.h"
 #include <jansson.h>
 
@@ -141,6 +142,11 @@ typedef struct hr_engine_config {
     int act; /* hr_act, or -1: auto (cli.md) */
     hr_kv_layout kv_layout;
     uint32_t page_size; /* paged only; 0: 16 */
+    /* As in hr_kv_cache_config. kv_alloc may be given only with a layout that it is legal with. */
+    hr_kv_alloc kv_alloc;
+    uint64_t kv_budget;                /* bytes; 0: enough for max_seqs full sequences */
+    uint32_t kv_threshold, kv_compact; /* hybrid; pool and hybrid */
+    bool kv_share;                     /* shared prefixes */
     hr_dtype k_type, v_type;
     uint32_t max_seqs; /* sequences that may live at once */
     uint32_t ctx;      /* positions each may hold */
@@ -211,6 +217,18 @@ const float *hr_engine_logits(const hr_engine *engine, size_t i);
 uint32_t hr_engine_seq_len(const hr_engine *engine, uint32_t seq);
 /* Cuts the sequence back to len positions (0: empty); pages that fall free are returned. */
 void hr_engine_seq_cut(hr_engine *engine, uint32_t seq, uint32_t len);
+
+/* Requests under an allocator: as the functions of kv_cache.h of the same names. A sequence that is used without being
+ * opened is opened as a request of full length. Prefill goes on at *shared. */
+hr_status hr_engine_seq_open(hr_engine *engine, uint32_t seq, const hr_kv_request *request, uint32_t *shared);
+hr_status hr_engine_seq_close(hr_engine *engine, uint32_t seq);
+hr_status hr_engine_seq_fork(hr_engine *engine, uint32_t from, uint32_t to, uint32_t len);
+hr_status hr_engine_seq_evict(hr_engine *engine, uint32_t seq, uint32_t sinks, uint32_t window);
+uint64_t hr_engine_seq_saved_bytes(const hr_engine *engine, uint32_t seq);
+void hr_engine_seq_save(const hr_engine *engine, uint32_t seq, void *out);
+hr_status hr_engine_seq_load(hr_engine *engine, uint32_t seq, const void *saved, uint32_t len, uint32_t gone_from,
+                             uint32_t gone_to);
+hr_kv_stats hr_engine_kv_stats(const hr_engine *engine);
 
 typedef struct hr_sampling {
     float temperature;  /* 0: argmax, lowest id of equals */

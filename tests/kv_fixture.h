@@ -58,7 +58,7 @@ static inline hr_kv_cache *fix_cache(hr_kv_cache_config config) {
     hr_kv_cache *cache;
     if (hr_kv_cache_create(&config, &cache) != HR_OK) fail_msg("%s", hr_error());
     const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
-    const uint64_t extents = config.layout == HR_KV_PAGED ? hr_kv_cache_free_pages(cache) : config.max_seqs;
+    const uint64_t extents = hr_kv_is_paged(config.layout) ? hr_kv_cache_free_pages(cache) : config.max_seqs;
     for (int x = 0; x < HR_KV_PLANES; x++)
         if (s->base[x]) memset(s->base[x], 0xff, extents * hr_kv_extent_bytes(s->g, x));
     return cache;

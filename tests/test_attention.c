@@ -92,7 +92,7 @@ static void check(const shape *c) {
                                                         .head_dim = c->dim,
                                                         .k_type = c->k,
                                                         .v_type = c->v,
-                                                        .page_size = c->layout == HR_KV_PAGED ? 8 : 0,
+                                                        .page_size = hr_kv_is_paged(c->layout) ? 8 : 0,
                                                         .max_seqs = 2,
                                                         .capacity = n,
                                                         .scatter = 5});

@@ -52,7 +52,7 @@ static void product_of_the_contract(void **state) {
     assert_int_equal(plan.n_skipped, 0);
     for (size_t i = 0; i < plan.n; i++) {
         const hr_cell_config *c = &plan.cells[i].config;
-        assert_true((c->page_size == HR_CELL_NULL) == (c->kv_layout != HR_KV_PAGED));
+        assert_true((c->page_size == HR_CELL_NULL) == !hr_kv_is_paged(c->kv_layout));
         assert_int_equal(strlen(plan.cells[i].id), 32);
         for (size_t j = 0; j < i; j++) assert_string_not_equal(plan.cells[i].id, plan.cells[j].id);
     }

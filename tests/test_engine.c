@@ -253,7 +253,7 @@ static void layouts_give_the_same_bits(void **state) {
     static const hr_dtype types[] = {HR_BF16, HR_Q8_0};
     for (size_t t = 0; t < 2; t++)
         for (int layout = 0, first = 1; layout < HR_KV_LAYOUT_COUNT; layout++)
-            for (uint32_t page = 1; page <= (layout == HR_KV_PAGED ? 256u : 1u); page *= 4) {
+            for (uint32_t page = 1; page <= (hr_kv_is_paged(layout) ? 256u : 1u); page *= 4) {
                 hr_engine_config c = exact_config();
                 c.act = -1, c.k_type = c.v_type = types[t], c.kv_layout = (hr_kv_layout)layout;
                 c.page_size = page, c.max_seqs = 2;

@@ -86,6 +86,12 @@ static void rows_lie_where_the_formulas_say(void **state) {
                     case HR_KV_PAGED:
                         want = ((table[b] * (size_t)4 + l) * 4 + h) * tile + r;
                         break;
+                    case HR_KV_PAGED_IDENTITY:
+                        want = ((table[b] * (size_t)4 + l) * 4 + h) * tile + r;
+                        break;
+                    case HR_KV_PAGED_NHD:
+                        want = ((table[b] * (size_t)4 + l) * 32 + p % 32) * 4 * 128 + h * 128;
+                        break;
                     default: /* shuffled: some place in the same super-block */
                         assert_int_equal((at - l * 16 * 4 * tile) / (16 * tile), b / 4);
                     }

@@ -24,7 +24,7 @@ hr_isa hr_isa_parse(const char *name) {
 }
 
 const char *hr_kv_alloc_for(hr_kv_layout layout) {
-    return layout == HR_KV_PAGED ? "paged" : "per-request";
+    return hr_kv_is_paged(layout) ? "paged" : "per-request";
 }
 
 void hr_kv_alloc_refusal(hr_kv_layout layout, const char *alloc, char *out, size_t n) {

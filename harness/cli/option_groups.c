@@ -13,8 +13,8 @@ static const char *const other_quants[] = {"q4_0", "int4", "q4_1", "int4", "q4_k
                                            "q8",   "int8", "fp16", "f16",  "fp32", "f32",  NULL};
 static const char *const acts[] = {"auto", "f32", "bf16", "int8", "int8-row", NULL};
 static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
-static const char *const layouts[] = {"head",   "contiguous", "token",    "block", "paged",
-                                      "zorder", "zorder-h",   "shuffled", NULL};
+static const char *const layouts[] = {"head",           "contiguous", "token",    "block",    "paged", "paged-nhd",
+                                      "paged-identity", "zorder",     "zorder-h", "shuffled", NULL};
 static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "128", "256", NULL};
 static const char *const allocators[] = {"per-request", "paged", NULL};
 static const char *const zero_one[] = {"0", "1", NULL};
@@ -95,7 +95,7 @@ WORD(type_v, .name = "--cache-type-v", .alias = "-ctv", .choices = kv_types, .fa
 WORD(kv_layout, .name = "--kv-layout", .choices = layouts, .fallback = "head", .metavar = "LAYOUT",
      .help = "how the KV cache lies in memory; contiguous is head");
 NUMBER(page_size, .name = "--page-size", .choices = page_sizes, .min = 1, .max = 256, .fallback = "16", .metavar = "N",
-       .help = "tokens a page of the paged layout");
+       .help = "tokens a page of the paged layouts");
 WORD(kv_alloc, .name = "--kv-alloc", .choices = allocators, .metavar = "ALLOC",
      .help =
          "who hands out KV memory: paged for the paged layout, per-request for the others (default: what the layout "

@@ -177,7 +177,7 @@ static hr_status add_point(builder *b, hr_cell_config c, size_t info, const poin
     HR_TRY(dtype_of(a->k_type.v[at->k], &c.k_type));
     HR_TRY(dtype_of(a->v_type.v[at->v], &c.v_type));
     HR_TRY(hr_kv_layout_parse(a->kv_layout.v[at->layout], &c.kv_layout));
-    const bool paged = c.kv_layout == HR_KV_PAGED;
+    const bool paged = hr_kv_is_paged(c.kv_layout);
     c.page_size = paged ? a->page_size.v[at->page] : HR_CELL_NULL;
     snprintf(c.kv_alloc, sizeof c.kv_alloc, "%s",
              a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : hr_kv_alloc_for(c.kv_layout));

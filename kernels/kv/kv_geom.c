@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-static const char *const layout_names[HR_KV_LAYOUT_COUNT] = {"head",     "token",    "block", "zorder",
-                                                             "zorder-h", "shuffled", "paged"};
+static const char *const layout_names[HR_KV_LAYOUT_COUNT] = {
+    "head", "token", "block", "zorder", "zorder-h", "shuffled", "paged", "paged-nhd", "paged-identity"};
 
 const char *hr_kv_layout_name(hr_kv_layout layout) {
     return (unsigned)layout < HR_KV_LAYOUT_COUNT ? layout_names[layout] : "unknown";
@@ -19,7 +19,9 @@ hr_status hr_kv_layout_parse(const char *name, hr_kv_layout *out) {
             return HR_OK;
         }
     }
-    HR_FAIL(HR_ERR_USAGE, "KV layout \"%s\" is unknown: use head, token, block, paged, zorder, zorder-h or shuffled",
+    HR_FAIL(HR_ERR_USAGE,
+            "KV layout \"%s\" is unknown: use head, token, block, paged, paged-nhd, "
+            "paged-identity, zorder, zorder-h or shuffled",
             name);
 }
 
@@ -87,7 +89,7 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
                 n_layers, n_heads, head_dim, capacity);
     if (n_heads > 64) HR_FAIL(HR_ERR_UNSUPPORTED, "%u KV heads: at most 64 are supported", n_heads);
     if (head_dim > 65536) HR_FAIL(HR_ERR_UNSUPPORTED, "head dimension %u: at most 65536 is supported", head_dim);
-    if (layout == HR_KV_PAGED && (!page_size || page_size > 256 || (page_size & (page_size - 1))))
+    if (hr_kv_is_paged(layout) && (!page_size || page_size > 256 || (page_size & (page_size - 1))))
         HR_FAIL(HR_ERR_USAGE, "page size %u: use a power of two from 1 to 256", page_size);
     g->layout = layout;
     g->n_layers = n_layers, g->n_heads = n_heads, g->head_dim = head_dim;
@@ -98,7 +100,7 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
     const size_t wide = g->row_bytes[HR_KV_K] > g->row_bytes[HR_KV_V] ? g->row_bytes[HR_KV_K] : g->row_bytes[HR_KV_V];
     g->block = 1;
     while (2 * g->block * wide <= 4096) g->block *= 2;
-    g->page_size = layout == HR_KV_PAGED ? page_size : 0;
+    g->page_size = hr_kv_is_paged(layout) ? page_size : 0;
     const uint32_t round = g->page_size > g->block ? g->page_size : g->block; /* both are powers of two */
     if (capacity > UINT32_MAX - round) HR_FAIL(HR_ERR_INPUT, "a KV cache of %u positions is too long", capacity);
     const uint32_t rows = (capacity + round - 1) / round * round;
@@ -118,7 +120,11 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
     case HR_KV_BLOCK:
         g->unit_rows = g->block, g->extent_units = L * H * g->n_blocks;
         break;
+    case HR_KV_PAGED_NHD:
+        g->unit_rows = 1, g->extent_units = L * H * g->page_size, held = g->page_size;
+        break;
     case HR_KV_PAGED:
+    case HR_KV_PAGED_IDENTITY:
         g->unit_rows = g->page_size, g->extent_units = L * H, held = g->page_size;
         break;
     default:

@@ -18,7 +18,9 @@
  *     zorder    l*ceil(NB/P)*P*H + (b/P)*P*H + rank[b % P][h]   row = pos % B
  *     zorder-h  the same with the bit lanes of the Morton code swapped
  *     shuffled  the same with a fixed random permutation for rank
- *     paged     (page*L + l)*H + h, page = table[pos / p]  row = pos % p */
+ *     paged     (page*L + l)*H + h, page = table[pos / p]  row = pos % p
+ *     paged-nhd ((page*L + l)*p + pos % p)*H + h           row = 0, next position of the page H units further
+ *     paged-identity  as paged; the allocator hands out pages in order, so that only the look-up is left of its price */
 #ifndef HR_KV_RUN_H
 #define HR_KV_RUN_H
 
@@ -32,8 +34,14 @@ typedef enum hr_kv_layout {
     HR_KV_ZORDER_H,
     HR_KV_SHUFFLED,
     HR_KV_PAGED,
+    HR_KV_PAGED_NHD,
+    HR_KV_PAGED_IDENTITY,
     HR_KV_LAYOUT_COUNT
 } hr_kv_layout;
+
+static inline bool hr_kv_is_paged(hr_kv_layout layout) {
+    return layout >= HR_KV_PAGED;
+}
 
 enum { HR_KV_K, HR_KV_V, HR_KV_KS, HR_KV_VS, HR_KV_PLANES };
 
@@ -62,7 +70,8 @@ typedef struct hr_kv_seq {
     const hr_kv_geom *g;
     uint8_t *base[HR_KV_PLANES];
     const uint32_t *table;
-    uint32_t len; /* positions written */
+    uint32_t len;                /* positions written */
+    uint32_t gone_from, gone_to; /* positions gone_from..gone_to - 1 were evicted: nobody sees them; equal: none */
 } hr_kv_seq;
 
 /* A run: n rows from `pos` on. Row i of plane x lies at at[x] + i * stride[x]. Planes that do not exist are NULL. */
@@ -89,7 +98,12 @@ static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t 
     case HR_KV_BLOCK:
         unit = ((size_t)layer * g->n_blocks + b) * H + head, row = r, n = g->block - r;
         break;
+    case HR_KV_PAGED_NHD:
+        row = 0, n = g->page_size - pos % g->page_size, step = H;
+        unit = (((size_t)s->table[pos / g->page_size] * L + layer) * g->page_size + pos % g->page_size) * H + head;
+        break;
     case HR_KV_PAGED:
+    case HR_KV_PAGED_IDENTITY:
         row = pos % g->page_size, n = g->page_size - row;
         unit = ((size_t)s->table[pos / g->page_size] * L + layer) * H + head;
         break;
@@ -118,7 +132,7 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
 static inline size_t hr_kv_extent_bytes(const hr_kv_geom *g, int plane) {
     return g->extent_units * g->unit_bytes[plane];
 }
-const char *hr_kv_layout_name(hr_kv_layout layout); /* "head", "token", ... "zorder-h", "paged" */
+const char *hr_kv_layout_name(hr_kv_layout layout); /* "head", "token", ... "zorder-h", "paged" ... */
 /* Also takes "contiguous" for head. ERR_USAGE for an unknown name. */
 hr_status hr_kv_layout_parse(const char *name, hr_kv_layout *out);
 
