@@ -6,7 +6,7 @@
 -- `seq` counts insertions: `last` is the row with the highest.
 
 PRAGMA application_id = 1213354836; -- 0x48525354, "HRST": marks the file as ours
-PRAGMA user_version = 2;            -- version of this schema; 1 lacks cell.forced
+PRAGMA user_version = 3;            -- version of this schema; 1 lacks cell.forced, 1 and 2 lack study and claim
 
 CREATE TABLE machine (
     machine_class TEXT PRIMARY KEY, -- CPU or GPU model, cores, memory: "epyc-zen4-2c-24g"
@@ -117,4 +117,31 @@ CREATE TABLE roof (
     clock_ghz REAL,
     handoff_ns REAL,                -- core to core, one way
     json TEXT NOT NULL              -- the object of `headroom roof --json`
+);
+
+-- From here to the end: what version 3 added. An older store gets these tables by the very lines below.
+
+CREATE TABLE study (                -- a point of `headroom kv study`, committed before the next one is measured
+    seq INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES run (run_id),
+    key TEXT NOT NULL,              -- the same text for the same point
+    part TEXT NOT NULL,             -- layouts, operations, dtypes, allocators
+    name TEXT NOT NULL,             -- the layout, types or allocator
+    n INTEGER,                      -- samples
+    median REAL, ci95_lo REAL, ci95_hi REAL,
+    unit TEXT,
+    json TEXT NOT NULL,             -- the whole row, samples included
+    UNIQUE (run_id, key)
+);
+
+CREATE TABLE claim (                -- a row of `headroom claims`
+    seq INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES run (run_id),
+    id TEXT NOT NULL,
+    measured REAL, ci95_lo REAL, ci95_hi REAL,
+    unit TEXT,
+    n INTEGER,
+    verdict TEXT,
+    json TEXT NOT NULL,             -- the whole row, samples included where it was kept
+    UNIQUE (run_id, id)
 );

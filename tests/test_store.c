@@ -295,6 +295,66 @@ static void names_of_cells(void **state) {
     hr_free(first), hr_free(second);
 }
 
+/* ---- rows of the KV study and of claims ---- */
+
+static void study_rows_come_back_as_they_were_put(void **state) {
+    (void)state;
+    hr_store *store = open_store(true);
+    char *first = begin(store), *second = begin(store);
+    json_t *got, *none = parse("[]");
+    ok(hr_store_study(store, NULL, &got));
+    assert_true(json_equal(got, none));
+    json_decref(got);
+
+    json_t *a = parse("[{\"key\": \"k1\", \"part\": \"layouts\", \"name\": \"head\", \"n\": 2, \"median\": 1.25, "
+                      "\"ci95_lo\": null, \"ci95_hi\": null, \"unit\": \"us\", \"samples\": [1.0, 1.5]},"
+                      "{\"key\": \"k2\", \"part\": \"layouts\", \"name\": \"paged\", \"vs_head\": {\"median\": 1.1}}]");
+    json_t *b = parse("[{\"key\": \"k2\", \"part\": \"layouts\", \"name\": \"paged\", \"n\": 7}]");
+    ok(hr_store_put_study(store, first, a));
+    ok(hr_store_study(store, NULL, &got)); /* the second run has none */
+    assert_true(json_equal(got, a));
+    json_decref(got);
+    ok(hr_store_study(store, second, &got));
+    assert_true(json_equal(got, none));
+    json_decref(got);
+    ok(hr_store_put_study(store, first, b)); /* replaces k2 */
+    assert_string_equal(ask(store, "SELECT count(*) FROM study"), "2");
+    assert_string_equal(ask(store, "SELECT n FROM study WHERE key = 'k2'"), "7");
+    assert_string_equal(ask(store, "SELECT median || unit FROM study WHERE key = 'k1'"), "1.25us");
+    ok(hr_store_put_study(store, second, b));
+    ok(hr_store_study(store, NULL, &got));
+    assert_true(json_equal(got, b));
+    json_decref(got);
+
+    /* all rows of a point or none */
+    json_t *bad = parse("[{\"key\": \"k3\", \"part\": \"layouts\", \"name\": \"head\"}, {\"key\": \"k4\"}]");
+    assert_int_equal(hr_store_put_study(store, first, bad), HR_ERR_INTERNAL);
+    assert_string_equal(ask(store, "SELECT count(*) FROM study WHERE key = 'k3'"), "0");
+    fails(hr_store_put_study(store, "0123", b), HR_ERR_INPUT, "no run 0123");
+    json_decref(a), json_decref(b), json_decref(bad), json_decref(none);
+    hr_store_close(store);
+    hr_free(first), hr_free(second);
+}
+
+static void claims_come_back_as_they_were_put(void **state) {
+    (void)state;
+    hr_store *store = open_store(true);
+    char *run = begin(store);
+    json_t *got, *rows = parse("[{\"id\": \"kv-size\", \"measured\": 2.5, \"ci95_lo\": 2.0, \"ci95_hi\": 3.0, \"n\": 9,"
+                               "\"verdict\": \"no difference\", \"samples\": [2.5]},"
+                               "{\"id\": \"l2-hit\", \"measured\": null, \"verdict\": \"not testable here\"}]");
+    ok(hr_store_put_claims(store, run, rows));
+    ok(hr_store_put_claims(store, run, rows));
+    ok(hr_store_claims(store, NULL, &got));
+    assert_true(json_equal(got, rows));
+    assert_string_equal(ask(store, "SELECT verdict FROM claim WHERE id = 'kv-size' AND measured = 2.5"),
+                        "no difference");
+    assert_string_equal(ask(store, "SELECT count(*) FROM claim WHERE measured IS NULL"), "1");
+    json_decref(got), json_decref(rows);
+    hr_store_close(store);
+    hr_free(run);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(schema_lists_the_keys_of_a_cell),
@@ -307,6 +367,8 @@ int main(void) {
         T(roofs_belong_to_a_run_and_a_machine),
         T(names_of_runs),
         T(names_of_cells),
+        T(study_rows_come_back_as_they_were_put),
+        T(claims_come_back_as_they_were_put),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,12 @@ static hr_status short_sweep(size_t n_cells) {
             if (status == HR_OK) memcpy(fault_cells[n_fault_cells++], name, sizeof name);
             if (first == HR_OK) first = status;
         }
+        json_t *rows = json_loads("[{\"key\": \"a\", \"part\": \"p\", \"name\": \"x\"},"
+                                  "{\"key\": \"b\", \"part\": \"p\", \"name\": \"y\"}]",
+                                  0, NULL);
+        hr_status put_rows = rows ? hr_store_put_study(store, id, rows) : HR_ERR_MEMORY;
+        json_decref(rows);
+        if (first == HR_OK) first = put_rows;
         hr_status ended = hr_store_end_run(store, id, 0);
         if (first == HR_OK) first = ended;
     }
@@ -133,6 +139,8 @@ static void assert_fault_sound(hr_fault kind, uint64_t nth) {
                    "o.cell_id = c.cell_id)"),
                "0") != 0)
         fail_msg("fault %llu left half of a cell", (unsigned long long)nth);
+    if (!strchr("02", ask(store, "SELECT count(*) FROM study")[0]))
+        fail_msg("fault %llu left half of a point of the study", (unsigned long long)nth);
     for (size_t i = 0; i < n_fault_cells; i++) {
         json_t *cell = NULL, *ops = NULL;
         if (hr_store_cell(store, fault_cells[i], fault_run, &cell) != HR_OK ||
@@ -196,7 +204,7 @@ static void reading_survives_any_fault(void **state) {
             uint64_t before = hr_fault_calls(fault);
             hr_fault_arm(fault, n);
             char *cell_id = NULL, *run_id = NULL;
-            json_t *values[4] = {NULL};
+            json_t *values[5] = {NULL};
             store = NULL;
             hr_status status = hr_store_open(path, false, &store);
             if (status == HR_OK) status = hr_store_resolve_cell(store, "c@last", &cell_id, &run_id);
@@ -204,9 +212,10 @@ static void reading_survives_any_fault(void **state) {
             if (status == HR_OK) status = hr_store_ops(store, run_id, cell_id, &values[1]);
             if (status == HR_OK) status = hr_store_runs(store, &values[2]);
             if (status == HR_OK) status = hr_store_cells(store, run_id, &values[3]);
+            if (status == HR_OK) status = hr_store_study(store, NULL, &values[4]);
             if (status == HR_OK) assert_int_equal(json_array_size(values[2]), 1);
             if (status == HR_OK) assert_int_equal(json_array_size(values[3]), 1);
-            for (int i = 0; i < 4; i++) json_decref(values[i]);
+            for (int i = 0; i < 5; i++) json_decref(values[i]);
             hr_free(cell_id), hr_free(run_id);
             hr_store_close(store);
             finished = status == HR_OK && hr_fault_calls(fault) - before < n;

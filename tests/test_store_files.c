@@ -14,7 +14,7 @@ static void other_versions_are_refused(void **state) {
     hr_store_close(store);
     for (int write = 0; write < 2; write++) {
         raw_sql(path, "PRAGMA user_version = 7");
-        fails(hr_store_open(path, write, &store), HR_ERR_INPUT, "schema version 7, this program knows versions 1 to 2");
+        fails(hr_store_open(path, write, &store), HR_ERR_INPUT, "schema version 7, this program knows versions 1 to 3");
         assert_non_null(strstr(hr_error(), "newer program"));
         assert_non_null(strstr(hr_error(), path));
         raw_sql(path, "PRAGMA user_version = 0");
@@ -22,30 +22,54 @@ static void other_versions_are_refused(void **state) {
     }
 }
 
-/* Schema version 1 lacks the column `forced`: such a store is read as it is, and upgraded when it is written to. */
-static void version_1_is_read_and_upgraded(void **state) {
+/* What older versions lack is taken away again. Such a store is read as it is, and upgraded when it is written to. */
+static void older_versions_are_read_and_upgraded(void **state) {
     (void)state;
-    hr_store *store = open_store(true);
-    char *run = begin(store), cells[2][32] = {"old", "new"};
-    ok(put(store, run, cells[0]));
-    hr_store_close(store);
-    raw_sql(path, "PRAGMA journal_mode = DELETE; ALTER TABLE cell DROP COLUMN forced; PRAGMA user_version = 1");
-    store = open_store(false);
-    json_t *got;
-    ok(hr_store_cells(store, run, &got));
-    assert_int_equal(json_array_size(got), 1);
-    json_decref(got);
-    hr_store_close(store);
-    store = open_store(false); /* the reader left it as it was */
-    assert_string_equal(ask(store, "PRAGMA user_version"), "1");
-    hr_store_close(store);
-    store = open_store(true);
-    assert_string_equal(ask(store, "PRAGMA user_version"), "2");
-    assert_string_equal(ask(store, "SELECT count(*) FROM cell WHERE forced IS NULL"), "1");
-    ok(put(store, run, cells[1]));
-    hr_store_close(store);
-    assert_sound(run, cells, 2);
-    hr_free(run);
+    static const char *const lacks[] = {"DROP TABLE study; DROP TABLE claim; ALTER TABLE cell DROP COLUMN forced; ",
+                                        "DROP TABLE study; DROP TABLE claim; "};
+    for (int version = 1; version <= 2; version++) {
+        char sql[256], number[8], fresh[2][2048];
+        snprintf(path, sizeof path, "%s/v%d.db", folder, version);
+        hr_store *store = open_store(true);
+        snprintf(fresh[0], sizeof *fresh, "%s",
+                 ask(store, "SELECT group_concat(sql) FROM sqlite_schema WHERE name IN "
+                            "('study', 'claim')"));
+        char *run = begin(store), cells[2][32] = {"old", "new"};
+        ok(put(store, run, cells[0]));
+        hr_store_close(store);
+        snprintf(sql, sizeof sql, "PRAGMA journal_mode = DELETE; %sPRAGMA user_version = %d", lacks[version - 1],
+                 version);
+        raw_sql(path, sql);
+        snprintf(number, sizeof number, "%d", version);
+
+        store = open_store(false);
+        json_t *got;
+        ok(hr_store_cells(store, run, &got));
+        assert_int_equal(json_array_size(got), 1);
+        json_decref(got);
+        ok(hr_store_study(store, NULL, &got));
+        assert_int_equal(json_array_size(got), 0);
+        json_decref(got);
+        ok(hr_store_claims(store, run, &got));
+        assert_int_equal(json_array_size(got), 0);
+        json_decref(got);
+        hr_store_close(store);
+        store = open_store(false); /* the reader left it as it was */
+        assert_string_equal(ask(store, "PRAGMA user_version"), number);
+        hr_store_close(store);
+
+        store = open_store(true);
+        assert_string_equal(ask(store, "PRAGMA user_version"), "3");
+        snprintf(fresh[1], sizeof *fresh, "%s",
+                 ask(store, "SELECT group_concat(sql) FROM sqlite_schema WHERE name IN "
+                            "('study', 'claim')"));
+        assert_string_equal(fresh[1], fresh[0]);
+        assert_string_equal(ask(store, "SELECT count(*) FROM cell WHERE forced IS NULL"), "1");
+        ok(put(store, run, cells[1]));
+        hr_store_close(store);
+        assert_sound(run, cells, 2);
+        hr_free(run);
+    }
 }
 
 static void foreign_files_stay_untouched(void **state) {
@@ -325,7 +349,7 @@ static void a_file_size_limit_loses_nothing(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         T(other_versions_are_refused),
-        T(version_1_is_read_and_upgraded),
+        T(older_versions_are_read_and_upgraded),
         T(foreign_files_stay_untouched),
         T(things_that_are_no_file),
         T(reading_makes_no_store),

@@ -110,8 +110,8 @@ static hr_status read_pragma(hr_store *store, const char *sql, sqlite3_int64 *va
     return status;
 }
 
-/* Version 1 lacks the column cell.forced and nothing else. No reading statement names it, so that such a store is read
- * as it is; writing adds the column first. */
+/* Version 1 lacks the column cell.forced, which no reading statement names; versions 1 and 2 lack the tables study and
+ * claim, whose readers find them empty then. So older stores are read as they are; writing adds what is missing first. */
 static hr_status check_version(hr_store *store, sqlite3_int64 *version) {
     HR_TRY(read_pragma(store, "PRAGMA user_version", version));
     if (*version >= HR_STORE_OLDEST && *version <= HR_STORE_VERSION) return HR_OK;
@@ -129,8 +129,9 @@ static hr_status upgrade(hr_store *store) {
     if (version == HR_STORE_VERSION) return HR_OK;
     HR_TRY(hr_store_exec(store, "BEGIN IMMEDIATE"));
     hr_status status = check_version(store, &version);
-    if (status == HR_OK && version == 1)
-        status = hr_store_exec(store, "ALTER TABLE cell ADD COLUMN forced TEXT; PRAGMA user_version = 2");
+    if (status == HR_OK && version == 1) status = hr_store_exec(store, "ALTER TABLE cell ADD COLUMN forced TEXT");
+    if (status == HR_OK && version < 3) status = hr_store_exec(store, strstr(hr_store_schema, "CREATE TABLE study"));
+    if (status == HR_OK && version < 3) status = hr_store_exec(store, "PRAGMA user_version = 3");
     return hr_store_end(store, status);
 }
 

@@ -1,4 +1,4 @@
-/* store.h - the SQLite store: runs, machines, cells, samples, ops, roofs. Schema: results/schema.sql.
+/* store.h - the SQLite store: runs, machines, cells, samples, ops, roofs, rows of the KV study, claims. Schema: results/schema.sql.
  *
  * A cell is committed, with its samples and ops, in one transaction before its line is printed. WAL, so that a reader
  * never blocks a sweep. An error says in one line what to do and loses no finished cell. */
@@ -27,6 +27,15 @@ hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *c
                             const json_t *ops);
 /* roof: the object of `roof --json`, kept per machine class and run. */
 hr_status hr_store_put_roof(hr_store *store, const char *run_id, const json_t *roof);
+
+/* rows: an array of rows of the KV study (harness/kv/study.h), each with key, part and name; of one point, so that the
+ * point is stored whole or not at all. A row of the same key in the run is replaced. */
+hr_status hr_store_put_study(hr_store *store, const char *run_id, const json_t *rows);
+/* rows: an array of rows of `headroom claims`, each with id; all or none. A row of the same id in the run is replaced. */
+hr_status hr_store_put_claims(hr_store *store, const char *run_id, const json_t *rows);
+/* As they were put, in order of insertion. run_id NULL: the newest run that has any. None: an empty array. */
+hr_status hr_store_study(hr_store *store, const char *run_id, json_t **out);
+hr_status hr_store_claims(hr_store *store, const char *run_id, json_t **out);
 
 /* Runs in order of insertion, oldest first: [{run_id, started, command, args, build_commit, machine_class, n_cells,
  * n_ok, exit_code, manifest}]. */

@@ -8,7 +8,7 @@
 
 enum {
     HR_STORE_APPLICATION = 0x48525354, /* "HRST", as in results/schema.sql */
-    HR_STORE_VERSION = 2,
+    HR_STORE_VERSION = 3,
     HR_STORE_OLDEST = 1, /* that is read, and upgraded when written to */
     HR_STORE_BUSY_MS = 5000,
 };
@@ -44,6 +44,12 @@ int hr_store_bind_dump(sqlite3_stmt *statement, int i, const json_t *value);
 
 /* Parses a column that holds JSON; null gives JSON null. */
 hr_status hr_store_column_json(hr_store *store, sqlite3_stmt *statement, int column, json_t **out);
+
+/* Array of the JSON of column 0 of every row; takes the statement. */
+hr_status hr_store_list_json(hr_store *store, sqlite3_stmt *statement, json_t **out);
+
+/* ERR_INPUT unless the store has the run. */
+hr_status hr_store_require_run(hr_store *store, const char *run_id);
 
 /* Cells as rows: the SQL of the insertion (hr_malloc'ed) and its values; the last parameter is the whole JSON. */
 char *hr_store_cell_sql(void);

@@ -31,8 +31,7 @@ static bool set_column(json_t *object, sqlite3_stmt *s, int column) {
     return key && json_object_set_new(object, key, value) == 0;
 }
 
-/* Array of the JSON of column 0 of every row; takes the statement. */
-static hr_status list_of_json(hr_store *store, sqlite3_stmt *s, json_t **out) {
+hr_status hr_store_list_json(hr_store *store, sqlite3_stmt *s, json_t **out) {
     json_t *list = json_array();
     hr_status status = list ? HR_OK : out_of_memory(store);
     int rc = SQLITE_DONE;
@@ -130,7 +129,7 @@ hr_status hr_store_runs(hr_store *store, json_t **out) {
 hr_status hr_store_cells(hr_store *store, const char *run_id, json_t **out) {
     sqlite3_stmt *s;
     HR_TRY(query(store, "SELECT json FROM cell WHERE run_id = ? ORDER BY seq", run_id, NULL, &s));
-    return list_of_json(store, s, out);
+    return hr_store_list_json(store, s, out);
 }
 
 /* The single JSON of a query, or ERR_INPUT with advice. */
@@ -170,7 +169,7 @@ hr_status hr_store_roofs(hr_store *store, const char *run_id, json_t **out) {
                   "SELECT json FROM roof WHERE machine_class IS (SELECT machine_class FROM run ORDER BY seq DESC LIMIT "
                   "1) ORDER BY seq DESC LIMIT 1",
                   NULL, NULL, &s));
-    return list_of_json(store, s, out);
+    return hr_store_list_json(store, s, out);
 }
 
 hr_status hr_store_machine(hr_store *store, const char *run_id, json_t **out) {

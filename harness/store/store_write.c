@@ -107,7 +107,7 @@ hr_status hr_store_end_run(hr_store *store, const char *run_id, int exit_code) {
 
 /* ---- cells ---- */
 
-static hr_status require_run(hr_store *store, const char *run_id) {
+hr_status hr_store_require_run(hr_store *store, const char *run_id) {
     sqlite3_stmt *s;
     HR_TRY(hr_store_prepare(store, "SELECT 1 FROM run WHERE run_id = ?", &s));
     int rc = hr_store_bind_text(s, 1, run_id);
@@ -168,7 +168,7 @@ static hr_status insert_all(hr_store *store, const char *run_id, const json_t *c
     static const char *const sample_keys[] = {NULL, "ns", "flags"};
     static const char *const op_keys[] = {"phase", "layer", "op", "kernel", "n", "median_ns", "bytes", "flops"};
     const char *cell_id = text_of(cell, "cell_id");
-    HR_TRY(require_run(store, run_id));
+    HR_TRY(hr_store_require_run(store, run_id));
     HR_TRY(delete_cell(store, run_id, cell_id));
     HR_TRY(insert_cell(store, cell));
     HR_TRY(insert_list(store, "INSERT INTO sample (run_id, cell_id, i, ns, flags) VALUES (?, ?, ?, ?, ?)", run_id,
