@@ -4,7 +4,7 @@
 extern const hr_command hr_command_sweep, hr_command_roof, hr_command_claims;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
-extern const hr_command hr_command_models, hr_command_kernels;
+extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
 
 /* clang-format off */
 const hr_command *const hr_commands[] = {
@@ -17,6 +17,7 @@ const hr_command *const hr_commands[] = {
     &hr_command_show,
     &hr_command_models,
     &hr_command_kernels,
+    &hr_command_kv,
 
     &hr_command_generate,
     &hr_command_perplexity,
