@@ -32,6 +32,14 @@ typedef struct hr_bench_shape {
 /* Matrix 0..HR_BENCH_MATRICES-1 of a model: qkv (the three as one), out, gate (up is the same), down, head. */
 hr_bench_shape hr_bench_shape_of(const hr_bench_model *model, int matrix);
 
+/* Numbers of tokens for which products are timed. */
+enum { HR_BENCH_TOKENS = 7 };
+extern const int64_t hr_bench_tokens[HR_BENCH_TOKENS];
+
+/* Adds "matmul/KERNEL/SHAPE/M:n/cold/TYPE.ORDER"; f has all but its names. */
+void hr_bench_add_product(hr_bench_family f, const char *kernel, const char *shape, bool cold, const char *type,
+                          const char *order);
+
 /* ---- rows of the table ---- */
 
 bool hr_bench_can_run(const hr_kernel *k);
@@ -62,11 +70,6 @@ typedef struct hr_bench_weights {
 hr_status hr_bench_weights_init(hr_bench_weights *w, hr_dtype type, hr_order order, size_t rows, size_t cols,
                                 size_t copies);
 void hr_bench_weights_fini(hr_bench_weights *w);
-/* Activations of n tokens of k values in one block of memory, from random floats, by the acts row of `isa`. */
-hr_status hr_bench_acts_init(hr_acts *a, hr_act type, hr_isa isa, uint32_t tile, size_t n, size_t k);
-hr_status hr_bench_acts_alloc(hr_acts *a, hr_act type, uint32_t tile, size_t n, size_t k);
-void hr_bench_acts_fini(hr_acts *a);
-
 /* ERR_INTERNAL "NAME: ..." when sum (got - want)^2 > limit * sum want^2 or a value is no number. */
 hr_status hr_bench_check(const char *name, const float *got, const float *want, size_t n, double limit);
 /* The limit of a row: f32 1e-10, bf16 1e-5, int8 1e-4 (sums of integers are exact; scales may be applied in another

@@ -1,6 +1,7 @@
 /* Activations made ready for matrix products: every row of the table, alone and with the tiles that GEMM rows of its ISA
  * read. The table counts no work for them: tokens and values a second. */
 #include "bench/bench.h"
+#include "kernels/operands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +15,15 @@ typedef struct what {
 
 typedef struct run {
     what w;
-    hr_acts acts;
+    size_t n;
+    hr_operands operands;
     float *x; /* [n][dim] */
 } run;
 
 static void teardown(void *context) {
     run *r = context;
-    if (r->x) hr_pages_free(r->x, r->acts.n * r->w.dim * sizeof *r->x);
-    hr_bench_acts_fini(&r->acts);
+    if (r->x) hr_pages_free(r->x, r->n * r->w.dim * sizeof *r->x);
+    hr_operands_fini(&r->operands);
     free(r);
 }
 
@@ -34,33 +36,33 @@ static hr_status same(const hr_kernel *k, const void *got, const void *want, siz
 
 static hr_status check(const run *r) {
     const hr_kernel *ref = hr_kernel_ref(r->w.k);
-    hr_acts want;
-    const size_t all = r->acts.n * r->acts.ld;
+    const hr_acts *got = &r->operands.x;
+    const size_t all = got->n * got->ld;
+    hr_operands o;
     if (!ref) HR_FAIL(HR_ERR_INTERNAL, "%s has no reference row", r->w.k->name);
-    HR_TRY(hr_bench_acts_alloc(&want, r->acts.type, 0, r->acts.n, r->w.dim));
-    ref->fn.acts(&want, r->x, r->w.dim, 0, r->acts.n);
-    hr_status status = same(r->w.k, r->acts.f32, want.f32, 4 * all, "the floats");
-    if (status == HR_OK) status = same(r->w.k, r->acts.bf16, want.bf16, 2 * all, "the bf16");
-    if (status == HR_OK) status = same(r->w.k, r->acts.q, want.q, all, "the int8");
-    if (status == HR_OK) status = same(r->w.k, r->acts.d, want.d, all / 8, "the scales");
-    if (status == HR_OK) status = same(r->w.k, r->acts.sum, want.sum, all / 8, "the sums");
-    hr_bench_acts_fini(&want);
+    HR_TRY(hr_operands_acts(&o, got->type, 0, r->n, r->w.dim));
+    ref->fn.acts(&o.x, r->x, r->w.dim, 0, r->n);
+    hr_status status = same(r->w.k, got->f32, o.x.f32, 4 * all, "the floats");
+    if (status == HR_OK) status = same(r->w.k, got->bf16, o.x.bf16, 2 * all, "the bf16");
+    if (status == HR_OK) status = same(r->w.k, got->q, o.x.q, all, "the int8");
+    if (status == HR_OK) status = same(r->w.k, got->d, o.x.d, all / 8, "the scales");
+    if (status == HR_OK) status = same(r->w.k, got->sum, o.x.sum, all / 8, "the sums");
+    hr_operands_fini(&o);
     return status;
 }
 
 static void body(void *context, uint64_t iterations) {
     run *r = context;
-    for (uint64_t i = 0; i < iterations; i++) r->w.k->fn.acts(&r->acts, r->x, r->w.dim, 0, r->acts.n);
+    for (uint64_t i = 0; i < iterations; i++) r->w.k->fn.acts(&r->operands.x, r->x, r->w.dim, 0, r->n);
 }
 
 static hr_status setup(const void *context, const int64_t *args, void **out) {
     const what *w = context;
-    const size_t n = (size_t)args[0];
     run *r = calloc(1, sizeof *r);
     if (!r) HR_FAIL(HR_ERR_MEMORY, "out of memory");
-    r->w = *w;
-    hr_status status = hr_bench_acts_alloc(&r->acts, (hr_act)w->k->act, w->tile, n, w->dim);
-    r->x = hr_bench_floats(n * w->dim, 5);
+    r->w = *w, r->n = (size_t)args[0];
+    hr_status status = hr_operands_acts(&r->operands, (hr_act)w->k->act, w->tile, r->n, w->dim);
+    r->x = hr_bench_floats(r->n * w->dim, 5);
     if (status == HR_OK && !r->x) status = hr_fail(HR_ERR_MEMORY, "out of memory");
     if (status == HR_OK) {
         body(r, 1);
@@ -69,13 +71,13 @@ static hr_status setup(const void *context, const int64_t *args, void **out) {
     if (status == HR_OK)
         *out = r;
     else
-        r->acts.n = n, teardown(r);
+        teardown(r);
     return status;
 }
 
 static hr_bench_cost cost(const void *context) {
     const run *r = context;
-    return (hr_bench_cost){.items = (double)r->acts.n * (double)r->w.dim, .item = "values/s"};
+    return (hr_bench_cost){.items = (double)r->n * (double)r->w.dim, .item = "values/s"};
 }
 
 static void add(const hr_kernel *k, uint32_t tile, size_t dim, const int64_t *values, size_t n_values) {

@@ -110,34 +110,27 @@ static hr_bench_cost cost(const void *context) {
 }
 
 static void add(const what *w, const char *shape, const int64_t *values, size_t n) {
-    static const char *const names[] = {"M"};
-    char name[HR_BENCH_NAME], suffix[48];
-    snprintf(name, sizeof name, "matmul/%s/%s", w->b.name, shape);
-    snprintf(suffix, sizeof suffix, "%s/%s.%s", w->smoke ? "warm" : "cold",
-             w->b.type == HR_I8ROW ? "int8" : hr_dtypes[w->b.type].name, w->b.order);
-    hr_bench_add(&(hr_bench_family){.name = name,
-                                    .arg_names = names,
-                                    .n_args = 1,
-                                    .values = values,
-                                    .n_values = n,
-                                    .suffix = suffix,
-                                    .context = w,
-                                    .context_bytes = sizeof *w,
-                                    .setup = setup,
-                                    .body = body,
-                                    .teardown = teardown,
-                                    .cost = cost});
+    const hr_bench_family f = {.values = values,
+                               .n_values = n,
+                               .context = w,
+                               .context_bytes = sizeof *w,
+                               .setup = setup,
+                               .body = body,
+                               .teardown = teardown,
+                               .cost = cost};
+    const char *type = w->b.type == HR_I8ROW ? "int8" : hr_dtypes[w->b.type].name; /* without scales */
+    hr_bench_add_product(f, w->b.name, shape, !w->smoke, type, w->b.order);
 }
 
 void hr_baseline_add(const hr_baseline *b, bool smoke) {
-    static const int64_t tokens[] = {1, 2, 4, 8, 32, 128, 512}, few[] = {1, 37};
+    static const int64_t few[] = {1, 37};
     const what small = {*b, 80, 256, true};
     if (smoke) add(&small, "small.80x256", few, 2);
     for (int m = 0; !smoke && m < (b->slow ? 1 : HR_BENCH_MODELS); m++)
         for (int matrix = 0; matrix < HR_BENCH_MATRICES - 1; matrix++) { /* the head is no other product */
             const hr_bench_shape s = hr_bench_shape_of(&hr_bench_models[m], matrix);
             const what w = {*b, s.rows, s.cols, false};
-            add(&w, s.name, tokens, b->slow ? 4 : 7);
+            add(&w, s.name, hr_bench_tokens, b->slow ? 4 : HR_BENCH_TOKENS);
         }
 }
 

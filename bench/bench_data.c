@@ -28,6 +28,18 @@ hr_bench_shape hr_bench_shape_of(const hr_bench_model *m, int matrix) {
     return s;
 }
 
+const int64_t hr_bench_tokens[HR_BENCH_TOKENS] = {1, 2, 4, 8, 32, 128, 512};
+
+void hr_bench_add_product(hr_bench_family f, const char *kernel, const char *shape, bool cold, const char *type,
+                          const char *order) {
+    static const char *const names[] = {"M"};
+    char name[HR_BENCH_NAME], suffix[48];
+    snprintf(name, sizeof name, "matmul/%s/%s", kernel, shape);
+    snprintf(suffix, sizeof suffix, "%s/%s.%s", cold ? "cold" : "warm", type, order);
+    f.name = name, f.arg_names = names, f.n_args = 1, f.suffix = suffix;
+    hr_bench_add(&f);
+}
+
 bool hr_bench_can_run(const hr_kernel *k) {
     return k->isa <= hr_isa_best() && !(k->needs & ~hr_cpu_features());
 }
@@ -134,41 +146,6 @@ void hr_bench_weights_fini(hr_bench_weights *w) {
     free(w->m);
     if (w->data) hr_pages_free(w->data, w->bytes);
     *w = (hr_bench_weights){0};
-}
-
-/* ---- activations ---- */
-
-hr_status hr_bench_acts_alloc(hr_acts *a, hr_act type, uint32_t tile, size_t n, size_t k) {
-    *a = (hr_acts){.type = type, .n = n, .k = k, .ld = hr_align_up(k, 64), .tile = tile};
-    const size_t all = n * a->ld;
-    bool ok = true;
-    if (type == HR_ACT_F32) ok = (a->f32 = aligned_alloc(64, 4 * all));
-    if (type == HR_ACT_BF16) ok = (a->bf16 = aligned_alloc(64, 2 * all));
-    if (type == HR_ACT_INT8 || type == HR_ACT_INT8_ROW) {
-        a->q = aligned_alloc(64, all);
-        a->d = aligned_alloc(64, hr_align_up(all / 8, 64));
-        a->sum = aligned_alloc(64, hr_align_up(all / 8, 64));
-        ok = a->q && a->d && a->sum;
-    }
-    if (tile) a->tiles = aligned_alloc(64, (n + tile - 1) / tile * hr_acts_tile_bytes(type, tile, k));
-    if (ok && (!tile || a->tiles)) return HR_OK;
-    hr_bench_acts_fini(a);
-    HR_FAIL(HR_ERR_MEMORY, "no memory for the activations of %zu tokens", n);
-}
-
-hr_status hr_bench_acts_init(hr_acts *a, hr_act type, hr_isa isa, uint32_t tile, size_t n, size_t k) {
-    const hr_kernel_query q = {.family = HR_FAM_ACTS, .isa = isa, .act = type, .n = (uint32_t)n};
-    float *x = hr_bench_floats(n * k, 3);
-    if (!x) HR_FAIL(HR_ERR_MEMORY, "no memory for the inputs of %zu tokens", n);
-    const hr_status status = hr_bench_acts_alloc(a, type, tile, n, k);
-    if (status == HR_OK) hr_kernel_choose(&q)->fn.acts(a, x, k, 0, n);
-    hr_pages_free(x, n * k * sizeof *x);
-    return status;
-}
-
-void hr_bench_acts_fini(hr_acts *a) {
-    free(a->f32), free(a->bf16), free(a->q), free(a->d), free(a->sum), free(a->tiles);
-    *a = (hr_acts){0};
 }
 
 /* ---- the check ---- */

@@ -1,5 +1,6 @@
 /* Matrix products: every row of the table over the layers of real models, for 1 to 512 tokens, weights cold and warm. */
 #include "bench/bench.h"
+#include "kernels/operands.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,16 +19,8 @@ typedef struct run {
     what w;
     size_t n, next; /* next: copy that is read next */
     const hr_bench_weights *weights;
-    hr_acts acts;
-    float *y; /* [n][rows] */
-    void *scratch;
-    size_t scratch_bytes;
+    hr_operands operands;
 } run;
-
-static void call(const hr_kernel *k, const hr_mat *w, const hr_acts *x, float *y, void *scratch) {
-    const hr_matmul m = {.w = w, .x = x, .y = y, .ldy = w->rows};
-    k->fn.matmul(&m, 0, w->rows, scratch);
-}
 
 /* ---- the check ---- */
 
@@ -38,25 +31,24 @@ static hr_status check(const what *w, size_t n) {
     if (!ref) HR_FAIL(HR_ERR_INTERNAL, "%s has no reference row", w->k->name);
     const size_t block = hr_dtypes[w->type].block_elems, cols = block == 256 ? 512 : w->cols < 416 ? w->cols : 416;
     hr_bench_weights weights;
-    hr_acts acts = {0};
+    hr_operands o = {0};
     HR_TRY(hr_bench_weights_init(&weights, w->type, w->order, CHECK_ROWS, cols, 1));
-    hr_status status = hr_bench_acts_init(&acts, (hr_act)w->k->act, w->k->isa, w->k->tile, n, cols);
-    const size_t scratch_bytes = hr_align_up(hr_matmul_scratch(cols, n), 64), all = n * CHECK_ROWS;
-    void *scratch = aligned_alloc(64, scratch_bytes);
-    float *got = malloc(all * sizeof *got), *want = malloc(all * sizeof *want);
-    if (status == HR_OK && (!scratch || !got || !want))
-        status = hr_fail(HR_ERR_MEMORY, "no memory for the check of %s", w->k->name);
+    const size_t all = n * CHECK_ROWS;
+    float *got = malloc(all * sizeof *got);
+    hr_status status = got ? HR_OK : hr_fail(HR_ERR_MEMORY, "no memory for the check of %s", w->k->name);
+    if (status == HR_OK) status = hr_operands_init(&o, w->k, weights.m, n);
     if (status == HR_OK) {
-        memset(got, 0xff, all * sizeof *got);
-        call(w->k, weights.m, &acts, got, scratch);
-        call(ref, weights.m, &acts, want, scratch);
+        memset(o.call.y, 0xff, all * sizeof *got);
+        hr_operands_run(w->k, &o);
+        memcpy(got, o.call.y, all * sizeof *got);
+        hr_operands_run(ref, &o);
         char name[96];
         snprintf(name, sizeof name, "%s on %s in %s, %zu tokens", w->k->name, hr_dtypes[w->type].name,
                  w->order ? "panels" : "rows", n);
-        status = hr_bench_check(name, got, want, all, hr_bench_limit(w->k));
+        status = hr_bench_check(name, got, o.call.y, all, hr_bench_limit(w->k));
     }
-    free(scratch), free(got), free(want);
-    hr_bench_acts_fini(&acts);
+    free(got);
+    hr_operands_fini(&o);
     hr_bench_weights_fini(&weights);
     return status;
 }
@@ -97,9 +89,7 @@ static hr_status weights_of(const what *w, const hr_bench_weights **out) {
 
 static void teardown(void *context) {
     run *r = context;
-    hr_bench_acts_fini(&r->acts);
-    if (r->y) hr_pages_free(r->y, r->n * r->w.rows * sizeof *r->y);
-    if (r->scratch) hr_pages_free(r->scratch, r->scratch_bytes);
+    hr_operands_fini(&r->operands);
     free(r);
 }
 
@@ -109,12 +99,9 @@ static hr_status setup(const void *context, const int64_t *args, void **out) {
     HR_TRY(check_once(w, n));
     run *r = calloc(1, sizeof *r);
     if (!r) HR_FAIL(HR_ERR_MEMORY, "out of memory");
-    r->w = *w, r->n = n, r->scratch_bytes = hr_matmul_scratch(w->cols, n);
+    r->w = *w, r->n = n;
     hr_status status = weights_of(w, &r->weights);
-    if (status == HR_OK) status = hr_bench_acts_init(&r->acts, (hr_act)w->k->act, w->k->isa, w->k->tile, n, w->cols);
-    r->y = hr_pages_alloc(n * w->rows * sizeof *r->y, true);
-    r->scratch = hr_pages_alloc(r->scratch_bytes, true);
-    if (status == HR_OK && (!r->y || !r->scratch)) status = hr_fail(HR_ERR_MEMORY, "no memory for %zu tokens", n);
+    if (status == HR_OK) status = hr_operands_init(&r->operands, w->k, r->weights->m, n);
     if (status != HR_OK) {
         teardown(r);
         return status;
@@ -126,7 +113,8 @@ static hr_status setup(const void *context, const int64_t *args, void **out) {
 static void body(void *context, uint64_t iterations) {
     run *r = context;
     for (uint64_t i = 0; i < iterations; i++) {
-        call(r->w.k, &r->weights->m[r->next], &r->acts, r->y, r->scratch);
+        r->operands.call.w = &r->weights->m[r->next];
+        hr_operands_run(r->w.k, &r->operands);
         if (r->w.cold && ++r->next == r->weights->copies) r->next = 0;
     }
 }
@@ -140,14 +128,11 @@ static hr_bench_cost cost(const void *context) {
 
 /* ---- registration ---- */
 
-static const int64_t tokens[] = {1, 2, 4, 8, 32, 128, 512};
-enum { TOKENS = sizeof tokens / sizeof *tokens };
-
 /* The numbers of tokens that this row takes. */
 static size_t tokens_of(const what *w, bool few, int64_t *out) {
     size_t n = 0;
-    for (int i = 0; i < TOKENS; i++) {
-        const int64_t t = tokens[i];
+    for (int i = 0; i < HR_BENCH_TOKENS; i++) {
+        const int64_t t = hr_bench_tokens[i];
         if (t < w->k->n_min || (w->k->n_max && t > w->k->n_max) || (few && t > 8)) continue;
         if (2.0 * (double)w->rows * (double)w->cols * (double)t <= hr_bench_most_flops(w->k->isa)) out[n++] = t;
     }
@@ -161,23 +146,15 @@ static bool takes(const hr_kernel *k, hr_dtype type, hr_order order, size_t cols
 }
 
 static void add(const what *w, const char *shape, const int64_t *values, size_t n) {
-    static const char *const names[] = {"M"};
-    char name[HR_BENCH_NAME], suffix[48];
-    snprintf(name, sizeof name, "matmul/%s/%s", w->k->name, shape);
-    snprintf(suffix, sizeof suffix, "%s/%s.%s", w->cold ? "cold" : "warm", hr_dtypes[w->type].name,
-             w->order ? "panels" : "rows");
-    hr_bench_add(&(hr_bench_family){.name = name,
-                                    .arg_names = names,
-                                    .n_args = 1,
-                                    .values = values,
-                                    .n_values = n,
-                                    .suffix = suffix,
-                                    .context = w,
-                                    .context_bytes = sizeof *w,
-                                    .setup = setup,
-                                    .body = body,
-                                    .teardown = teardown,
-                                    .cost = cost});
+    const hr_bench_family f = {.values = values,
+                               .n_values = n,
+                               .context = w,
+                               .context_bytes = sizeof *w,
+                               .setup = setup,
+                               .body = body,
+                               .teardown = teardown,
+                               .cost = cost};
+    hr_bench_add_product(f, w->k->name, shape, w->cold, hr_dtypes[w->type].name, w->order ? "panels" : "rows");
 }
 
 /* All rows that take one matrix, so that it is made once. */
@@ -188,7 +165,7 @@ static void add_rows(int model, int matrix, hr_dtype type, hr_order order) {
         if (!takes(k, type, order, s->cols) || !hr_bench_wants(k, model)) continue;
         const hr_mat m = {.dtype = type, .rows = s->rows, .cols = s->cols};
         what w = {k, type, order, s->rows, s->cols, true, hr_bench_cold_bytes() / hr_mat_bytes(&m) + 1};
-        int64_t values[TOKENS];
+        int64_t values[HR_BENCH_TOKENS];
         const size_t n = tokens_of(&w, s->head, values);
         add(&w, s->name, values, n);
         /* What does not fit the caches is never warm; with 32 tokens and more it does not matter. */

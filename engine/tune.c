@@ -5,6 +5,7 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/panel.h"
 #include "kernels/base/random.h"
+#include "kernels/operands.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -41,77 +42,46 @@ hr_width_pair hr_tune_pair(hr_isa isa, uint32_t n) {
 
 /* ---- the measurement ---- */
 
-/* One kernel with its operands; everything in one block of pages. */
+/* One kernel with its operands. */
 typedef struct contestant {
     const hr_kernel *kernel;
     hr_mat w;
-    hr_acts x;
-    hr_matmul call;
-    void *scratch, *memory;
-    size_t bytes;
+    hr_operands operands;
+    void *weights;
 } contestant;
 
-static void *take(char *base, size_t *used, size_t bytes) {
-    void *at = base ? base + *used : NULL;
-    *used = hr_align_up(*used + bytes, 128);
-    return at;
+static size_t data_bytes(hr_dtype t) {
+    return hr_panel_count(ROWS) * hr_panel_bytes(t, COLS);
+}
+static size_t scale_count(hr_dtype t) {
+    return hr_panel_count(ROWS) * hr_panel_scales(t, COLS);
+}
+static size_t weights_bytes(hr_dtype t) {
+    return data_bytes(t) + scale_count(t) * sizeof(uint16_t);
 }
 
-static size_t place(contestant *c, char *base, hr_dtype t) {
-    size_t used = 0;
-    const size_t panels = hr_panel_count(ROWS), tile = c->kernel->tile;
-    c->w = (hr_mat){.dtype = t, .rows = ROWS, .cols = COLS, .order = HR_ORDER_PANELS};
-    c->w.data = take(base, &used, panels * hr_panel_bytes(t, COLS));
-    c->w.scales = take(base, &used, panels * hr_panel_scales(t, COLS) * sizeof(uint16_t));
-    c->x = (hr_acts){.type = (hr_act)c->kernel->act, .n = TOKENS, .k = COLS, .ld = COLS, .tile = (uint32_t)tile};
-    c->x.q = take(base, &used, (size_t)TOKENS * COLS);
-    c->x.d = take(base, &used, (size_t)TOKENS * COLS / 32 * sizeof(float));
-    c->x.sum = take(base, &used, (size_t)TOKENS * COLS / 32 * sizeof(int32_t));
-    if (tile) {
-        const size_t areas = (TOKENS + tile - 1) / tile;
-        c->x.tiles = take(base, &used, areas * hr_acts_tile_bytes(c->x.type, (uint32_t)tile, COLS));
-    }
-    c->call = (hr_matmul){.w = &c->w, .x = &c->x, .ldy = ROWS};
-    c->call.y = take(base, &used, (size_t)TOKENS * ROWS * sizeof(float));
-    c->scratch = take(base, &used, hr_matmul_scratch(COLS, TOKENS));
-    return used;
-}
-
-static hr_status set_up(contestant *c, const hr_kernel *kernel, hr_dtype t, hr_isa isa) {
-    c->kernel = kernel;
-    c->bytes = place(c, NULL, t);
-    c->memory = hr_pages_alloc(c->bytes, true);
-    float *x = hr_malloc(sizeof(float) * TOKENS * COLS);
-    if (!c->memory || !x) {
-        hr_free(x);
-        HR_FAIL(HR_ERR_MEMORY, "out of memory for choosing the width of int8 kernels");
-    }
-    place(c, c->memory, t);
+static hr_status set_up(contestant *c, const hr_kernel *kernel, hr_dtype t) {
+    uint8_t *data = c->weights = hr_pages_alloc(weights_bytes(t), true);
+    if (!data) HR_FAIL(HR_ERR_MEMORY, "out of memory for choosing the width of int8 kernels");
+    uint16_t *scales = (uint16_t *)(void *)(data + data_bytes(t));
     uint64_t rng = 1;
-    uint8_t *data = (uint8_t *)(uintptr_t)c->w.data;
-    uint16_t *scales = (uint16_t *)(uintptr_t)c->w.scales;
-    for (size_t i = 0; i < hr_panel_count(ROWS) * hr_panel_bytes(t, COLS); i++)
-        data[i] = (uint8_t)(hr_random(&rng) >> 56);
-    for (size_t i = 0; i < hr_panel_count(ROWS) * hr_panel_scales(t, COLS); i++) scales[i] = hr_f32_to_f16(0.01f);
-    for (size_t i = 0; i < (size_t)TOKENS * COLS; i++) x[i] = (float)(int32_t)(hr_random(&rng) >> 40) * 1e-6f;
-    const hr_kernel_query q = {.family = HR_FAM_ACTS, .isa = isa, .dtype = t, .act = c->x.type, .n = TOKENS};
-    hr_kernel_choose(&q)->fn.acts(&c->x, x, COLS, 0, TOKENS);
-    hr_free(x);
-    return HR_OK;
+    for (size_t i = 0; i < data_bytes(t); i++) data[i] = (uint8_t)(hr_random(&rng) >> 56);
+    for (size_t i = 0; i < scale_count(t); i++) scales[i] = hr_f32_to_f16(0.01f);
+    c->kernel = kernel;
+    c->w = (hr_mat){t, ROWS, COLS, data, scales, HR_ORDER_PANELS};
+    return hr_operands_init(&c->operands, kernel, &c->w, TOKENS);
 }
 
 static double run(const contestant *c) {
     const uint64_t start = hr_now_ns();
-    c->kernel->fn.matmul(&c->call, 0, ROWS, c->scratch);
+    hr_operands_run(c->kernel, &c->operands);
     const uint64_t ns = hr_now_ns() - start;
     return 2.0 * TOKENS * ROWS * COLS / (double)(ns ? ns : 1);
 }
 
-static hr_status contest(contestant c[2], const hr_width_pair *pair, double best[2]) {
+static hr_status contest(contestant c[2], const hr_width_pair *pair, hr_dtype t, double best[2]) {
     const hr_kernel *const kernels[2] = {pair->narrow, pair->wide};
-    hr_dtype t = 0;
-    while (!((pair->narrow->dtypes & pair->wide->dtypes) >> t & 1u)) t++;
-    for (int i = 0; i < 2; i++) HR_TRY(set_up(&c[i], kernels[i], t, kernels[i]->isa));
+    for (int i = 0; i < 2; i++) HR_TRY(set_up(&c[i], kernels[i], t));
     for (int r = 0; r < WARM_RUNS + RUNS; r++)
         for (int i = 0; i < 2; i++) {
             const double rate = run(&c[i]);
@@ -123,9 +93,13 @@ static hr_status contest(contestant c[2], const hr_width_pair *pair, double best
 hr_status hr_tune_measure(const hr_width_pair *pair, double *narrow, double *wide) {
     contestant c[2] = {{0}, {0}};
     double best[2] = {0, 0};
-    const hr_status status = contest(c, pair, best);
-    for (int i = 0; i < 2; i++)
-        if (c[i].memory) hr_pages_free(c[i].memory, c[i].bytes);
+    hr_dtype t = 0; /* the first that both read */
+    while (!((pair->narrow->dtypes & pair->wide->dtypes) >> t & 1u)) t++;
+    const hr_status status = contest(c, pair, t, best);
+    for (int i = 0; i < 2; i++) {
+        hr_operands_fini(&c[i].operands);
+        if (c[i].weights) hr_pages_free(c[i].weights, weights_bytes(t));
+    }
     *narrow = best[0], *wide = best[1];
     return status;
 }

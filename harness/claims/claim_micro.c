@@ -5,6 +5,7 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/panel.h"
 #include "kernels/base/random.h"
+#include "kernels/operands.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,55 +21,12 @@ enum { COLS = 2048, ROWS = 16384, MANY = 512 }; /* 64 MB of bf16: from DRAM */
 
 typedef struct product {
     const hr_kernel *kernel;
-    hr_mat w;
-    hr_acts x;
-    hr_matmul call;
-    void *scratch, *memory;
-    size_t bytes;
+    hr_operands operands;
 } product;
-
-static void *take(char *base, size_t *used, size_t bytes) {
-    void *at = base ? base + *used : NULL;
-    *used = hr_align_up(*used + bytes, 128);
-    return at;
-}
-
-static size_t place(product *p, char *base, const hr_mat *w, hr_act act, size_t n) {
-    size_t used = 0;
-    const size_t tile = p->kernel->tile;
-    p->w = *w;
-    p->x = (hr_acts){.type = act, .n = n, .k = COLS, .ld = COLS, .tile = (uint32_t)tile};
-    if (act == HR_ACT_F32) p->x.f32 = take(base, &used, n * COLS * sizeof(float));
-    if (act == HR_ACT_BF16) p->x.bf16 = take(base, &used, n * COLS * sizeof(uint16_t));
-    if (tile) p->x.tiles = take(base, &used, (n + tile - 1) / tile * hr_acts_tile_bytes(act, (uint32_t)tile, COLS));
-    p->call = (hr_matmul){.w = &p->w, .x = &p->x, .ldy = ROWS};
-    p->call.y = take(base, &used, n * ROWS * sizeof(float));
-    p->scratch = take(base, &used, hr_matmul_scratch(COLS, n));
-    return used;
-}
-
-static hr_status product_init(product *p, const hr_kernel *kernel, const hr_mat *w, hr_act act, size_t n) {
-    p->kernel = kernel;
-    p->bytes = place(p, NULL, w, act, n);
-    p->memory = hr_pages_alloc(p->bytes, true);
-    float *x = hr_malloc(n * COLS * sizeof *x);
-    if (!p->memory || !x) {
-        hr_free(x);
-        HR_FAIL(HR_ERR_MEMORY, "no memory for a product of %zu tokens", n);
-    }
-    place(p, p->memory, w, act, n);
-    uint64_t rng = 1;
-    for (size_t i = 0; i < n * COLS; i++) x[i] = (float)(hr_random(&rng) >> 40) * 0x1p-24f - 0.5f;
-    const hr_kernel_query q = {
-        .family = HR_FAM_ACTS, .isa = hr_isa_best(), .dtype = w->dtype, .act = act, .n = (uint32_t)n};
-    hr_kernel_choose(&q)->fn.acts(&p->x, x, COLS, 0, n);
-    hr_free(x);
-    return HR_OK;
-}
 
 static double product_ms(const product *p) {
     const uint64_t start = hr_now_ns();
-    p->kernel->fn.matmul(&p->call, 0, ROWS, p->scratch);
+    hr_operands_run(p->kernel, &p->operands);
     return ms_since(start);
 }
 
@@ -116,12 +74,11 @@ hr_status hr_test_tile_decode(hr_claims_run *run, const hr_claim *claim, hr_clai
     if (!data) HR_FAIL(HR_ERR_MEMORY, "no memory for a matrix of %zu MB", bytes / 1000000);
     for (size_t i = 0; i < bytes / 2; i++) data[i] = (uint16_t)(0x3c00 + (i * 40503u >> 7) % 128);
     w.data = data;
-    product one = {0}, many = {0};
-    hr_status status = product_init(&one, rows[0], &w, act, 1);
-    if (status == HR_OK) status = product_init(&many, rows[1], &w, act, tile ? tile : 1);
+    product one = {.kernel = rows[0]}, many = {.kernel = rows[1]};
+    hr_status status = hr_operands_init(&one.operands, rows[0], &w, 1);
+    if (status == HR_OK) status = hr_operands_init(&many.operands, rows[1], &w, tile ? tile : 1);
     if (status == HR_OK) status = tile_pairs(run, &one, &many, &out->measured);
-    if (one.memory) hr_pages_free(one.memory, one.bytes);
-    if (many.memory) hr_pages_free(many.memory, many.bytes);
+    hr_operands_fini(&one.operands), hr_operands_fini(&many.operands);
     hr_pages_free(data, bytes);
     snprintf(out->note, sizeof out->note,
              "%s with a tile of %zu tokens, of which one counts, against %s; %d x %d bf16, one thread", rows[1]->name,
