@@ -26,8 +26,14 @@
 #if !defined(HR_VNNI_512_AVX512_H) && !defined(HR_VNNI_256_AVX512_H)
 #include "kernels/cpu/vnni_512_avx512.h"
 #endif
+#include <assert.h>
 
-enum { V_PARTS = HR_PANEL / V_LANES, MAX_PANELS = 4, LINE = 64, Q6_K_BLOCK = 3328, Q6_K_TOPS = 2048, Q6_K_SUBS = 3072 };
+/* A tile is at most MAX_VECTORS wide, which is what the loops over its vectors are unrolled by, so that none stays. Where
+ * one does (8 vectors unrolled by 4) GCC 12.2 makes wrong code of the arrays of vectors: Q6_K sums are wrong from -O1 on, with
+ * AVX2 as well, and right with -O0, -fno-tree-sra, -fno-ivopts, unrolled by 8, and by clang 14. Nothing in the source is
+ * undefined: valgrind and the memory, address and undefined sanitizers find nothing in the wide tile. */
+enum { V_PARTS = HR_PANEL / V_LANES, MAX_VECTORS = 4, MAX_PANELS = MAX_VECTORS / V_PARTS };
+enum { LINE = 64, Q6_K_BLOCK = 3328, Q6_K_TOPS = 2048, Q6_K_SUBS = 3072 };
 #ifndef AHEAD
 enum { AHEAD = 4096 };
 #endif
@@ -96,7 +102,7 @@ HR_INLINE void two_lines(shape s, const uint8_t *w, const uint8_t *tops, int i, 
 /* dot[t * vectors + v] += half a group. at, tops: the group's lines in a panel; x: the tokens'. */
 HR_INLINE void half_group(shape s, const tile *a, size_t at, size_t tops, int half, const int32_t *x, v_i *dot) {
     const int vectors = s.panels * V_PARTS;
-    v_i w[MAX_PANELS * V_PARTS][2];
+    v_i w[MAX_VECTORS][2];
 #pragma GCC unroll 4
     for (int i = 4 * half; i < 4 * half + 4; i++) {
 #pragma GCC unroll 4
@@ -258,6 +264,7 @@ HR_INLINE void sum_each(shape s, tile *a, v_f *sum) {
 /* y of all tokens and panels of the tile. */
 HR_INLINE void run_tile(shape s, tile *a) {
     const int vectors = s.panels * V_PARTS;
+    assert(vectors <= MAX_VECTORS);
     v_f sum[24];
 #pragma GCC unroll 24
     for (int i = 0; i < s.width * vectors; i++) sum[i] = v_setf(0);
