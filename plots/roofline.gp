@@ -10,7 +10,9 @@ top = 0
 do for [i = 1:n_roof_name] { if (roof_gflop_s[i] > top) { top = roof_gflop_s[i] } }
 ridge = top / read_gb_s
 x_min = (x_min < ridge / 20 ? x_min : ridge / 20) / 2
-x_max = (x_max > ridge * 8 ? x_max : ridge * 8) * 2
+# The last part of the width is left to the names of the roofs: no mark comes there.
+x_named = x_min * (x_max / x_min) ** (1 / (1 - 0.17))
+x_max = x_named > ridge * 16 ? x_named : ridge * 16
 low = exists('read_low_gb_s') && read_low_gb_s == read_low_gb_s
 read_low = low ? read_low_gb_s : read_gb_s
 y_low = x_min * read_low
