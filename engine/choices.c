@@ -144,12 +144,14 @@ static hr_status parse_op(const char *text, size_t n, hr_op *out) {
         }
         words[n_words++] = hr_op_names[op];
     }
-    char piece[32];
+    char piece[32], list[160];
     snprintf(piece, sizeof piece, "%.*s", (int)n, text);
     const char *near = hr_nearest(piece, words);
-    HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: no op class '%s'; %s%s", text, piece,
-            near ? "did you mean " : "the classes are those of the op column of `explain`, as qkv or down",
-            near ? near : "");
+    if (near) HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: no op class '%s'; did you mean %s", text, piece, near);
+    size_t used = 0;
+    for (size_t i = 0; i < n_words && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", words[i]);
+    HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: no op class '%s'; the classes are %s", text, piece, list);
 }
 
 hr_status hr_kernel_force_add(hr_engine_config *c, const char *text) {

@@ -87,7 +87,8 @@ WORD(quant, .name = "--quant", .choices = quants, .others = other_quants, .fallb
          "what the weight matrices become at load; native keeps the file's types; int8 and int4 have a scale for 32 "
          "values, -row one a row, -g128 one for 128; -head8 keeps the head at int8");
 WORD(act, .name = "--act", .choices = acts, .fallback = "auto", .metavar = "TYPE",
-     .help = "activations in matrix products; auto follows the weights");
+     .help = "activations in matrix products; auto follows the weights; int8 has a scale for 32 values, int8-row one a "
+             "token");
 WORD(type_k, .name = "--cache-type-k", .alias = "-ctk", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
      .help = "type of K in the cache");
 WORD(type_v, .name = "--cache-type-v", .alias = "-ctv", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
@@ -112,7 +113,8 @@ const hr_opt hr_opt_kernel = {.name = "--kernel",
                               .kind = HR_OPT_TEXTS,
                               .min = 1,
                               .metavar = "OP=NAME",
-                              .help = "an op class takes this row of `headroom kernels` where it fits; repeatable"};
+                              .help = "an op class (embed, norm, qkv, rope, kv_append, attention, out, gate_up, down, "
+                                      "head) takes this row of `headroom kernels` where it fits; repeatable"};
 WORD(weights, .name = "--weights", .choices = orders, .fallback = HR_WEIGHTS_DEFAULT, .metavar = "ORDER",
      .help = "order of the weights in memory: rows as in the file, or panels of 16 rows for the vector units");
 NUMBER(threads, .name = "--threads", .alias = "-t", .min = 1, .max = 1024, .metavar = "N",
