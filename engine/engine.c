@@ -53,11 +53,18 @@ static hr_status check_config(const hr_model_info *info, hr_engine_config *c, hr
                 info->ctx);
     if (hr_kv_is_paged(c->kv_layout) && c->page_size == 0) c->page_size = 16;
     if (!hr_kv_is_paged(c->kv_layout)) c->page_size = 0;
-    return HR_OK;
+    if (c->kv_alloc == HR_KV_ALLOC_AUTO) c->kv_alloc = hr_kv_alloc_default(c->kv_layout);
+    return hr_kv_alloc_check(c->kv_alloc, c->kv_layout);
 }
 
-static hr_kv_cache_config cache_config(const hr_model_info *info, const hr_engine_config *c) {
-    return (hr_kv_cache_config){.layout = c->kv_layout,
+/* c is checked; the budget of *out is in bytes. */
+static hr_status cache_config(const hr_model_info *info, const hr_engine_config *c, hr_kv_cache_config *out) {
+    *out = (hr_kv_cache_config){.layout = c->kv_layout,
+                                .alloc = c->kv_alloc,
+                                .budget_bytes = c->kv_budget,
+                                .threshold = c->kv_threshold,
+                                .compact_every = c->kv_compact,
+                                .share_prefix = c->kv_share,
                                 .n_layers = info->n_layers,
                                 .n_heads = info->n_kv_heads,
                                 .head_dim = info->head_dim,
@@ -67,6 +74,11 @@ static hr_kv_cache_config cache_config(const hr_model_info *info, const hr_engin
                                 .max_seqs = c->max_seqs,
                                 .capacity = c->ctx,
                                 .no_huge_pages = !c->huge_pages};
+    if (c->kv_budget || !c->kv_budget_pct || c->kv_budget_pct == 100) return HR_OK;
+    uint64_t demand;
+    HR_TRY(hr_kv_cache_plan(out, &demand));
+    out->budget_bytes = (uint64_t)((double)demand * c->kv_budget_pct / 100);
+    return HR_OK;
 }
 
 hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *config, uint64_t *arena, uint64_t *kv) {
@@ -81,7 +93,8 @@ hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *conf
         const size_t bytes = hr_buffers_place(&sizes, NULL, &unused);
         if (bytes > *arena) *arena = bytes;
     }
-    hr_kv_cache_config cache = cache_config(info, &c);
+    hr_kv_cache_config cache;
+    HR_TRY(cache_config(info, &c, &cache));
     return hr_kv_cache_plan(&cache, kv);
 }
 
@@ -104,7 +117,8 @@ static hr_status open_memory(hr_engine *e) {
         HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of run state; try a smaller -ub",
                 (double)e->arena_bytes / 1e6);
     hr_buffers_place(&e->sizes, e->arena, &e->b);
-    hr_kv_cache_config cache = cache_config(info, &e->config);
+    hr_kv_cache_config cache;
+    HR_TRY(cache_config(info, &e->config, &cache));
     HR_TRY(hr_kv_cache_create(&cache, &e->kv));
     uint64_t before = hr_huge_bytes();
     hr_pool_run(e->pool, touch_share, e);
@@ -186,12 +200,13 @@ static hr_status check_tokens(const hr_engine *e, const int32_t *tokens, size_t 
 }
 
 /* n checked tokens of one sequence; logits of all of them into `all`, or of the last into the engine's, or none. */
-static hr_status prefill(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, bool last, float *all) {
+static hr_status prefill_passes(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, bool last, float *all) {
     const size_t vocab = e->sizes.vocab;
     for (size_t done = 0; done < n;) {
         const size_t step = hr_engine_next_pass(e, done, n);
         const uint32_t pos0 = hr_engine_seq_len(e, seq);
         HR_TRY(hr_kv_cache_reserve(e->kv, seq, pos0 + (uint32_t)step));
+        hr_kv_cache_note(e->kv, seq, pos0, tokens + done, (uint32_t)step);
         hr_segment segment = {.kv = hr_kv_cache_view(e->kv, seq), .pos0 = pos0, .n = (uint32_t)step};
         hr_batch batch = {.phase = HR_PHASE_PREFILL,
                           .tokens = tokens + done,
@@ -213,6 +228,17 @@ static hr_status prefill(hr_engine *e, uint32_t seq, const int32_t *tokens, size
     return HR_OK;
 }
 
+/* All passes, or none that can be seen. */
+static hr_status prefill(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, bool last, float *all) {
+    const uint32_t len = hr_engine_seq_len(e, seq);
+    const bool open = hr_kv_cache_is_open(e->kv, seq);
+    const hr_status status = prefill_passes(e, seq, tokens, n, last, all);
+    if (status == HR_OK) return HR_OK;
+    hr_kv_cache_cut(e->kv, seq, len);
+    if (!open && hr_kv_cache_is_open(e->kv, seq)) hr_kv_cache_close(e->kv, seq);
+    return status;
+}
+
 hr_status hr_engine_prefill(hr_engine *e, uint32_t seq, const int32_t *tokens, size_t n, bool want_logits) {
     HR_TRY(check_seq(e, seq, n));
     HR_TRY(check_tokens(e, tokens, n));
@@ -225,6 +251,30 @@ hr_status hr_engine_prefill_all(hr_engine *e, uint32_t seq, const int32_t *token
     return prefill(e, seq, tokens, n, false, out);
 }
 
+/* A position more for each sequence, or for none of them: those before the one that finds no room give theirs back. */
+static hr_status reserve_step(hr_engine *e, const uint32_t *seqs, const int32_t *tokens, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t pos = hr_engine_seq_len(e, seqs[i]);
+        const bool open = hr_kv_cache_is_open(e->kv, seqs[i]);
+        const hr_status status = hr_kv_cache_reserve(e->kv, seqs[i], pos + 1);
+        if (status != HR_OK) {
+            for (size_t j = 0; j < i; j++) {
+                hr_kv_cache_cut(e->kv, seqs[j], e->b.segments[j].pos0);
+                if (e->b.segments[j].n == 0) hr_kv_cache_close(e->kv, seqs[j]);
+            }
+            return status;
+        }
+        e->b.segments[i] =
+            (hr_segment){.kv = hr_kv_cache_view(e->kv, seqs[i]), .pos0 = pos, .n = open, .row0 = (uint32_t)i};
+    }
+    for (size_t i = 0; i < n; i++) {
+        e->b.segments[i].n = 1;
+        hr_kv_cache_note(e->kv, seqs[i], e->b.segments[i].pos0, tokens + i, 1);
+        e->b.logit_rows[i] = (uint32_t)i;
+    }
+    return HR_OK;
+}
+
 hr_status hr_engine_decode(hr_engine *e, const uint32_t *seqs, const int32_t *tokens, size_t n) {
     if (n < 1 || n > e->config.max_seqs)
         HR_FAIL(HR_ERR_INPUT, "a step of %zu sequences: the engine was opened for 1..%u", n, e->config.max_seqs);
@@ -234,17 +284,7 @@ hr_status hr_engine_decode(hr_engine *e, const uint32_t *seqs, const int32_t *to
         for (size_t j = 0; j < i; j++)
             if (seqs[j] == seqs[i]) HR_FAIL(HR_ERR_INPUT, "sequence %u stands twice in one step", seqs[i]);
     }
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t pos = hr_engine_seq_len(e, seqs[i]);
-        hr_status status = hr_kv_cache_reserve(e->kv, seqs[i], pos + 1);
-        if (status != HR_OK) { /* no page left: the sequences before it give theirs back */
-            for (size_t j = 0; j < i; j++) hr_kv_cache_cut(e->kv, seqs[j], e->b.segments[j].pos0);
-            return status;
-        }
-        e->b.segments[i] =
-            (hr_segment){.kv = hr_kv_cache_view(e->kv, seqs[i]), .pos0 = pos, .n = 1, .row0 = (uint32_t)i};
-        e->b.logit_rows[i] = (uint32_t)i;
-    }
+    HR_TRY(reserve_step(e, seqs, tokens, n));
     hr_batch batch = {.phase = HR_PHASE_DECODE,
                       .tokens = tokens,
                       .n = (uint32_t)n,
@@ -267,6 +307,42 @@ uint32_t hr_engine_seq_len(const hr_engine *e, uint32_t seq) {
 
 void hr_engine_seq_cut(hr_engine *e, uint32_t seq, uint32_t len) {
     if (seq < e->config.max_seqs && len < hr_engine_seq_len(e, seq)) hr_kv_cache_cut(e->kv, seq, len);
+}
+
+/* ---- requests ---- */
+
+hr_status hr_engine_seq_open(hr_engine *e, uint32_t seq, const hr_kv_request *request, uint32_t *shared) {
+    if (request->prompt) HR_TRY(check_tokens(e, request->prompt, request->n_prompt));
+    return hr_kv_cache_open(e->kv, seq, request, shared);
+}
+
+hr_status hr_engine_seq_close(hr_engine *e, uint32_t seq) {
+    return hr_kv_cache_close(e->kv, seq);
+}
+
+hr_status hr_engine_seq_fork(hr_engine *e, uint32_t from, uint32_t to, uint32_t len) {
+    return hr_kv_cache_fork(e->kv, from, to, len);
+}
+
+hr_status hr_engine_seq_evict(hr_engine *e, uint32_t seq, uint32_t sinks, uint32_t window) {
+    return hr_kv_cache_evict(e->kv, seq, sinks, window);
+}
+
+uint64_t hr_engine_seq_saved_bytes(const hr_engine *e, uint32_t seq) {
+    return hr_kv_cache_saved_bytes(e->kv, seq);
+}
+
+void hr_engine_seq_save(const hr_engine *e, uint32_t seq, void *out) {
+    hr_kv_cache_save(e->kv, seq, out);
+}
+
+hr_status hr_engine_seq_load(hr_engine *e, uint32_t seq, const void *saved, uint32_t len, uint32_t gone_from,
+                             uint32_t gone_to) {
+    return hr_kv_cache_load(e->kv, seq, saved, len, gone_from, gone_to);
+}
+
+hr_kv_stats hr_engine_kv_stats(const hr_engine *e) {
+    return hr_kv_cache_stats(e->kv);
 }
 
 int32_t hr_engine_sample(hr_engine *e, size_t i, const hr_sampling *how, uint64_t *rng) {

@@ -142,9 +142,10 @@ typedef struct hr_engine_config {
     int act; /* hr_act, or -1: auto (cli.md) */
     hr_kv_layout kv_layout;
     uint32_t page_size; /* paged only; 0: 16 */
-    /* As in hr_kv_cache_config. kv_alloc may be given only with a layout that it is legal with. */
+    /* As in hr_kv_cache_config; AUTO: what the layout needs. */
     hr_kv_alloc kv_alloc;
-    uint64_t kv_budget;                /* bytes; 0: enough for max_seqs full sequences */
+    uint64_t kv_budget;                /* bytes; 0: kv_budget_pct */
+    uint32_t kv_budget_pct;            /* percent of what max_seqs full sequences take; 0: 100 */
     uint32_t kv_threshold, kv_compact; /* hybrid; pool and hybrid */
     bool kv_share;                     /* shared prefixes */
     hr_dtype k_type, v_type;

@@ -205,7 +205,7 @@ static void cache_refuses(void **state) {
     assert_int_equal(hr_kv_cache_reserve(cache, 0, 300), HR_OK);
     hr_kv_cache_destroy(cache);
     hr_kv_cache_config c = config_of(HR_KV_PAGED, 16);
-    c.pool_pages = 5;
+    c.pool_pages = 5, c.capacity = 80;
     cache = fix_cache(c);
     assert_int_equal(hr_kv_cache_reserve(cache, 0, 60), HR_OK);
     assert_int_equal(hr_kv_cache_free_pages(cache), 1);

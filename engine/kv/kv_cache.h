@@ -4,7 +4,7 @@
  * Allocators (kv_alloc_*.c), legal with the layouts that hr_kv_alloc_check names:
  *     per-request  one extent of full capacity a sequence
  *     pool         one contiguous arena; an extent as long as the request promises, first fit; an extent that outgrows
- *                  its promise moves; compaction after every N closed requests, and before an open is refused
+ *                  its promise moves; compaction after every N closed requests, and where else a request would be refused
  *     paged        pages of a pool, a table a sequence, reference counts, copy on write, full pages of prompts shared by
  *                  hash, pages of closed prompts kept until the least recently used is wanted
  *     hybrid       requests that promise less than the threshold lie in a pool, as `head`; the others in pages. Both
@@ -42,8 +42,16 @@
 
 #include "kernels/kv/kv_run.h"
 
-typedef enum hr_kv_alloc { HR_KV_PER_REQUEST, HR_KV_POOL, HR_KV_PAGES, HR_KV_HYBRID, HR_KV_ALLOC_COUNT } hr_kv_alloc;
-const char *hr_kv_alloc_name(hr_kv_alloc alloc); /* "per-request", "pool", "paged", "hybrid" */
+typedef enum hr_kv_alloc {
+    HR_KV_ALLOC_AUTO, /* 0: what the layout needs (hr_kv_alloc_default) */
+    HR_KV_PER_REQUEST,
+    HR_KV_POOL,
+    HR_KV_PAGES,
+    HR_KV_HYBRID,
+    HR_KV_ALLOC_COUNT
+} hr_kv_alloc;
+const char *hr_kv_alloc_name(hr_kv_alloc alloc); /* "auto", "per-request", "pool", "paged", "hybrid" */
+/* Every name but "auto". ERR_USAGE for another word. */
 hr_status hr_kv_alloc_parse(const char *name, hr_kv_alloc *out);
 /* What the layout needs when nothing is said: paged layouts pages, the others per-request. */
 hr_kv_alloc hr_kv_alloc_default(hr_kv_layout layout);
@@ -61,7 +69,7 @@ typedef struct hr_kv_cache_config {
     uint32_t pool_pages;    /* paged: pages in the pool; 0: what the budget holds */
     uint64_t budget_bytes;  /* of all planes; 0: enough for max_seqs full sequences */
     uint32_t threshold;     /* hybrid: promises below it lie in the pool */
-    uint32_t compact_every; /* pool, hybrid: closed requests between compactions; 0: never */
+    uint32_t compact_every; /* pool, hybrid: closed requests between compactions; 0: never, not even for want of room */
     bool share_prefix;      /* paged, hybrid: full pages of equal prompts are shared */
     bool no_huge_pages;     /* do not ask for huge pages */
     uint64_t scatter;       /* paged: not 0: the free list starts in an order shuffled by this seed */
@@ -77,11 +85,11 @@ void hr_kv_cache_destroy(hr_kv_cache *cache);
 /* First touch of share `thread` of `n_threads` of every arena: writes a zero into each page. Before the first use. */
 void hr_kv_cache_touch(hr_kv_cache *cache, unsigned thread, unsigned n_threads);
 
-/* What is known of a request before it runs. */
+/* What is known of a request before it runs. A promise is no limit: a sequence may grow up to the capacity. */
 typedef struct hr_kv_request {
     uint32_t max_len; /* positions it may come to; 0: the capacity */
-    uint32_t
-        expect_len; /* positions to prepare at once (prompt and, say, the median output); 0: max_len, paged: none */
+    /* Positions to prepare at once (prompt and, say, the median output), max_len at most; 0: max_len, in pages none. */
+    uint32_t expect_len;
     const int32_t *prompt; /* [n_prompt], for shared prefixes; may be NULL */
     uint32_t n_prompt;
 } hr_kv_request;
@@ -97,14 +105,18 @@ bool hr_kv_cache_is_open(const hr_kv_cache *cache, uint32_t seq);
  * appends K and V of the new ones next. Opens a closed seq as a request of full capacity. A page that others share is copied
  * first. ERR_INPUT beyond the capacity, ERR_MEMORY when no page is left; then nothing has changed. */
 hr_status hr_kv_cache_reserve(hr_kv_cache *cache, uint32_t seq, uint32_t new_len);
-/* Shortens seq to len (a longer len changes nothing) and returns pages that hold no position. */
+/* Says which tokens stand at pos..pos + n - 1: where they are not those of the request's prompt, nothing from there on is
+ * shared with others. Who appends what it said at open need not call it. */
+void hr_kv_cache_note(hr_kv_cache *cache, uint32_t seq, uint32_t pos, const int32_t *tokens, uint32_t n);
+/* Shortens seq to len (a longer len changes nothing) and returns pages that hold no position, but for those prepared at open. */
 void hr_kv_cache_cut(hr_kv_cache *cache, uint32_t seq, uint32_t len);
 
 /* `to` (closed) becomes a copy of the first len positions of `from`: pages are shared, extents are copied by runs. ERR_INPUT when
  * from is closed, shorter, or has lost some of these positions, or to is open. */
 hr_status hr_kv_cache_fork(hr_kv_cache *cache, uint32_t from, uint32_t to, uint32_t len);
 /* Drops positions [sinks, len - window), so that attention sees the first `sinks` and the last `window` positions; positions
- * keep their numbers. Pages without a position left go back. ERR_INPUT for a closed seq. Calls may only widen what is gone. */
+ * keep their numbers. Pages without a position left go back. ERR_INPUT for a closed seq, for a window of 0 (the page that
+ * is appended to is in use) and for more sinks than there still are: calls may only widen what is gone. */
 hr_status hr_kv_cache_evict(hr_kv_cache *cache, uint32_t seq, uint32_t sinks, uint32_t window);
 
 /* Off-load and restore: rows and scales of all positions that are not gone, layer by layer, head by head, K then V, densely:

@@ -23,15 +23,6 @@ hr_isa hr_isa_parse(const char *name) {
     return (hr_isa)isa;
 }
 
-const char *hr_kv_alloc_for(hr_kv_layout layout) {
-    return hr_kv_is_paged(layout) ? "paged" : "per-request";
-}
-
-void hr_kv_alloc_refusal(hr_kv_layout layout, const char *alloc, char *out, size_t n) {
-    snprintf(out, n, "--kv-alloc %s does not go with --kv-layout %s; leave it out or say %s", alloc,
-             hr_kv_layout_name(layout), hr_kv_alloc_for(layout));
-}
-
 hr_status hr_threads_check(int64_t threads) {
     enum { A_CPU = 4 };
     cpu_set_t set;
@@ -76,10 +67,10 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     HR_TRY(hr_isa_resolve(c->isa, &resolved));
     HR_TRY(hr_threads_check(out->threads));
     const char *alloc = hr_args_text(args, "--kv-alloc");
-    if (alloc && strcmp(alloc, hr_kv_alloc_for(c->kv_layout))) {
-        char reason[160];
-        hr_kv_alloc_refusal(c->kv_layout, alloc, reason, sizeof reason);
-        HR_FAIL(HR_ERR_USAGE, "%s", reason);
-    }
-    return HR_OK;
+    c->kv_alloc = hr_kv_alloc_default(c->kv_layout);
+    if (alloc) HR_TRY(hr_kv_alloc_parse(alloc, &c->kv_alloc));
+    c->kv_budget_pct = (uint32_t)hr_args_int(args, "--kv-budget");
+    c->kv_threshold = (uint32_t)hr_args_int(args, "--kv-threshold");
+    c->kv_compact = (uint32_t)hr_args_int(args, "--kv-compact");
+    return hr_kv_alloc_check(c->kv_alloc, c->kv_layout);
 }

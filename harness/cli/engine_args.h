@@ -16,10 +16,6 @@ typedef struct hr_engine_args {
 /* Reads HR_OPTS_AXES and -m. ERR_USAGE for pairs that are not legal, ERR_UNSUPPORTED for what this machine lacks. */
 hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out);
 
-/* What --kv-alloc must be for a layout, and the words that refuse another one. */
-const char *hr_kv_alloc_for(hr_kv_layout layout);
-void hr_kv_alloc_refusal(hr_kv_layout layout, const char *alloc, char *out, size_t n);
-
 /* More than four threads a CPU is a slip of the finger: ERR_USAGE with the limit. 0 is legal: the cores. */
 hr_status hr_threads_check(int64_t threads);
 

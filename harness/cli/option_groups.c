@@ -16,7 +16,7 @@ static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NUL
 static const char *const layouts[] = {"head",           "contiguous", "token",    "block",    "paged", "paged-nhd",
                                       "paged-identity", "zorder",     "zorder-h", "shuffled", NULL};
 static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "128", "256", NULL};
-static const char *const allocators[] = {"per-request", "paged", NULL};
+static const char *const allocators[] = {"per-request", "pool", "paged", "hybrid", NULL};
 static const char *const zero_one[] = {"0", "1", NULL};
 static const char *const zero[] = {"0", NULL};
 static const char *const orders[] = {"native", "repacked", NULL};
@@ -99,8 +99,20 @@ NUMBER(page_size, .name = "--page-size", .choices = page_sizes, .min = 1, .max =
        .help = "tokens a page of the paged layouts");
 WORD(kv_alloc, .name = "--kv-alloc", .choices = allocators, .metavar = "ALLOC",
      .help =
-         "who hands out KV memory: paged for the paged layout, per-request for the others (default: what the layout "
-         "needs)");
+         "who hands out KV memory: per-request or pool for layouts in one piece, paged for the paged ones, hybrid for "
+         "paged (default: paged or per-request)");
+#define KV_SETTING(id, ...)                                                              \
+    const hr_opt hr_opt_##id = {.group = "Memory and threads (one value for all cells)", \
+                                .kind = HR_OPT_INT,                                      \
+                                .max = MOST,                                             \
+                                .metavar = "N",                                          \
+                                __VA_ARGS__}
+KV_SETTING(kv_budget, .name = "--kv-budget", .min = 1, .fallback = "100",
+           .help = "KV memory in percent of what all sequences need at full length");
+KV_SETTING(kv_threshold, .name = "--kv-threshold", .fallback = "1024",
+           .help = "hybrid: requests of fewer positions lie in one piece, the others in pages");
+KV_SETTING(kv_compact, .name = "--kv-compact", .fallback = "16",
+           .help = "pool and hybrid: closed requests between two compactions; 0: never compact");
 NUMBER(flash, .name = "--flash-attn", .alias = "-fa", .choices = zero_one, .max = 1, .fallback = "1", .metavar = "0|1",
        .help = "attention in tiles with online softmax; 0 writes all scores out");
 #define FUSION_ROW                                                      \

@@ -25,6 +25,8 @@ extern const hr_opt hr_opt_type_v, hr_opt_type_v_list;          /* --cache-type-
 extern const hr_opt hr_opt_kv_layout, hr_opt_kv_layout_list;    /* --kv-layout */
 extern const hr_opt hr_opt_page_size, hr_opt_page_size_list;    /* --page-size */
 extern const hr_opt hr_opt_kv_alloc, hr_opt_kv_alloc_list;      /* --kv-alloc; no default: what the layout needs */
+extern const hr_opt hr_opt_kv_budget;                           /* --kv-budget: percent of the demand */
+extern const hr_opt hr_opt_kv_threshold, hr_opt_kv_compact;     /* --kv-threshold, --kv-compact */
 extern const hr_opt hr_opt_flash, hr_opt_flash_list;            /* --flash-attn -fa */
 extern const hr_opt hr_opt_fusion, hr_opt_fusion_list;          /* --fusion */
 extern const hr_opt hr_opt_kernel;                              /* --kernel */
@@ -45,7 +47,7 @@ extern const hr_opt hr_opt_config, hr_opt_print_config; /* handled by the parser
     &hr_opt_quant, &hr_opt_act, &hr_opt_type_k, &hr_opt_type_v, &hr_opt_kv_layout, &hr_opt_page_size,       \
         &hr_opt_kv_alloc, &hr_opt_flash, &hr_opt_fusion, &hr_opt_weights, &hr_opt_batch, &hr_opt_ubatch,    \
         &hr_opt_threads, &hr_opt_isa, &hr_opt_device, &hr_opt_gpu_layers, &hr_opt_mmap, &hr_opt_huge_pages, \
-        &hr_opt_pin, &hr_opt_kernel
+        &hr_opt_pin, &hr_opt_kernel, &hr_opt_kv_budget, &hr_opt_kv_threshold, &hr_opt_kv_compact
 /* Lists: the axes of a sweep, model and row kinds included. */
 #define HR_OPTS_AXES_SWEEP                                                                                             \
     &hr_opt_model_list, &hr_opt_n_prompt_list, &hr_opt_n_gen_list, &hr_opt_pg, &hr_opt_isl_list, &hr_opt_osl_list,     \
@@ -53,7 +55,7 @@ extern const hr_opt hr_opt_config, hr_opt_print_config; /* handled by the parser
         &hr_opt_act_list, &hr_opt_type_k_list, &hr_opt_type_v_list, &hr_opt_kv_layout_list, &hr_opt_page_size_list,    \
         &hr_opt_kv_alloc_list, &hr_opt_flash_list, &hr_opt_fusion_list, &hr_opt_weights_list, &hr_opt_threads_list,    \
         &hr_opt_isa_list, &hr_opt_device_list, &hr_opt_gpu_layers_list, &hr_opt_mmap, &hr_opt_huge_pages, &hr_opt_pin, \
-        &hr_opt_kernel
+        &hr_opt_kernel, &hr_opt_kv_budget, &hr_opt_kv_threshold, &hr_opt_kv_compact
 /* Results and messages. Commands that touch the store add &hr_opt_db. */
 #define HR_OPTS_OUTPUT \
     &hr_opt_output, &hr_opt_output_err, &hr_opt_json, &hr_opt_out, &hr_opt_quiet, &hr_opt_verbose, &hr_opt_no_progress

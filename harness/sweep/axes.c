@@ -52,8 +52,9 @@ static hr_status grow(builder *b) {
 static bool refused(const builder *b, hr_sweep_cell *cell, char *reason, size_t n) {
     const hr_cell_config *c = &cell->config;
     const hr_model_info *info = &b->plan->infos[cell->info];
-    if (strcmp(c->kv_alloc, hr_kv_alloc_for(c->kv_layout))) {
-        hr_kv_alloc_refusal(c->kv_layout, c->kv_alloc, reason, n);
+    hr_kv_alloc alloc;
+    if (hr_kv_alloc_parse(c->kv_alloc, &alloc) != HR_OK || hr_kv_alloc_check(alloc, c->kv_layout) != HR_OK) {
+        snprintf(reason, n, "%s", hr_error());
         return true;
     }
     const uint64_t need = hr_cell_positions(c);
@@ -180,7 +181,7 @@ static hr_status add_point(builder *b, hr_cell_config c, size_t info, const poin
     const bool paged = hr_kv_is_paged(c.kv_layout);
     c.page_size = paged ? a->page_size.v[at->page] : HR_CELL_NULL;
     snprintf(c.kv_alloc, sizeof c.kv_alloc, "%s",
-             a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : hr_kv_alloc_for(c.kv_layout));
+             a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : hr_kv_alloc_name(hr_kv_alloc_default(c.kv_layout)));
     c.flash = a->flash.v[at->flash] != 0;
     c.threads = a->threads.n ? a->threads.v[at->threads] : b->machine->cores;
     HR_TRY(hr_fusion_parse(a->fusion.v[at->fusion], &c.fusion));
@@ -268,7 +269,12 @@ static hr_status check_lists(const hr_axes *a) {
 
 static hr_status add_model(builder *b, const char *model, const char *quant, const char *weights) {
     const hr_axes *a = b->axes;
-    hr_cell_config c = {.copy = a->copy, .small_pages = a->small_pages, .free_threads = a->free_threads};
+    hr_cell_config c = {.copy = a->copy,
+                        .small_pages = a->small_pages,
+                        .free_threads = a->free_threads,
+                        .kv_budget = a->kv_budget,
+                        .kv_threshold = a->kv_threshold,
+                        .kv_compact = a->kv_compact};
     if (strlen(model) >= sizeof c.model)
         HR_FAIL(HR_ERR_INPUT, "the name of a model is longer than %zu bytes", sizeof c.model - 1);
     snprintf(c.model, sizeof c.model, "%s", model);

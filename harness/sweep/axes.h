@@ -27,7 +27,8 @@ typedef struct hr_axes {
     bool shuffled; /* groups, and cells inside a group, in an order drawn from seed */
     uint64_t seed;
     bool copy, small_pages, free_threads; /* of all cells */
-    const char *input;                    /* fingerprint of --prompt's text, "" for random tokens */
+    int64_t kv_budget, kv_threshold, kv_compact;
+    const char *input; /* fingerprint of --prompt's text, "" for random tokens */
 } hr_axes;
 
 typedef struct hr_sweep_cell {

@@ -83,7 +83,12 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
              hr_dtypes[c->k_type].name, hr_dtypes[c->v_type].name, hr_kv_layout_name(c->kv_layout), c->page_size,
              c->kv_alloc, c->flash, hr_fusion_text(c->fusion, fusion), hr_weights_name(c->weights), c->threads,
              hr_isa_name(c->isa), HR_CELL_DEVICE);
-    const size_t used = strlen(text);
+    size_t used = strlen(text);
+    const bool hybrid = !strcmp(c->kv_alloc, "hybrid"), compacts = hybrid || !strcmp(c->kv_alloc, "pool");
+    if (c->kv_budget && c->kv_budget != 100)
+        used += (size_t)snprintf(text + used, sizeof text - used, " budget=%" PRId64, c->kv_budget);
+    if (hybrid) used += (size_t)snprintf(text + used, sizeof text - used, " threshold=%" PRId64, c->kv_threshold);
+    if (compacts) used += (size_t)snprintf(text + used, sizeof text - used, " compact=%" PRId64, c->kv_compact);
     snprintf(text + used, sizeof text - used, "%s%s%s%s%s", c->copy ? " mmap=0" : "",
              c->small_pages ? " huge-pages=0" : "", c->free_threads ? " pin=0" : "", *c->forced ? " forced=" : "",
              c->forced);
@@ -117,6 +122,9 @@ hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_c
     e.act = c->act;
     e.kv_layout = c->kv_layout;
     e.page_size = c->page_size > 0 ? (uint32_t)c->page_size : 0;
+    hr_kv_alloc_parse(c->kv_alloc, &e.kv_alloc); /* a name, or empty: what the layout needs */
+    e.kv_budget_pct = (uint32_t)c->kv_budget;
+    e.kv_threshold = (uint32_t)c->kv_threshold, e.kv_compact = (uint32_t)c->kv_compact;
     e.k_type = c->k_type, e.v_type = c->v_type;
     e.max_seqs = c->n_seqs > 0 ? (uint32_t)c->n_seqs : 1;
     /* Rounded up, so that cells of nearly the same length share an engine. */
@@ -133,7 +141,7 @@ hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_c
 
 json_t *hr_cell_config_json(const hr_cell_config *c) {
     return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                     " s:i, s:i, s:b, s:b, s:b, s:i, s:s}",
+                     " s:i, s:i, s:b, s:b, s:b, s:i, s:s, s:I, s:I, s:I}",
                      "model", c->model, "quant", (int)c->quant, "act", c->act, "kind", (int)c->kind, "n_prompt",
                      (json_int_t)c->n_prompt, "n_gen", (json_int_t)c->n_gen, "isl", (json_int_t)c->isl, "osl",
                      (json_int_t)c->osl, "depth", (json_int_t)c->depth, "n_seqs", (json_int_t)c->n_seqs, "batch",
@@ -141,21 +149,24 @@ json_t *hr_cell_config_json(const hr_cell_config *c) {
                      (int)c->v_type, "kv_layout", (int)c->kv_layout, "page_size", (json_int_t)c->page_size, "kv_alloc",
                      c->kv_alloc, "flash", (int)c->flash, "threads", (json_int_t)c->threads, "isa", (int)c->isa,
                      "weights", (int)c->weights, "copy", (int)c->copy, "small_pages", (int)c->small_pages,
-                     "free_threads", (int)c->free_threads, "fusion", (int)c->fusion, "forced", c->forced);
+                     "free_threads", (int)c->free_threads, "fusion", (int)c->fusion, "forced", c->forced, "kv_budget",
+                     (json_int_t)c->kv_budget, "kv_threshold", (json_int_t)c->kv_threshold, "kv_compact",
+                     (json_int_t)c->kv_compact);
 }
 
 hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
     const char *model, *alloc, *forced;
     int quant, act, kind, k, v, layout, flash, isa, weights, copy, small, unpinned, fusion;
-    json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads;
+    json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads, budget, threshold, compact;
     if (json_unpack((json_t *)json,
                     "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                    " s:i, s:i, s:b, s:b, s:b, s:i, s:s}",
+                    " s:i, s:i, s:b, s:b, s:b, s:i, s:s, s:I, s:I, s:I}",
                     "model", &model, "quant", &quant, "act", &act, "kind", &kind, "n_prompt", &p, "n_gen", &n, "isl",
                     &isl, "osl", &osl, "depth", &d, "n_seqs", &seqs, "batch", &b, "ubatch", &ub, "k_type", &k, "v_type",
                     &v, "kv_layout", &layout, "page_size", &page, "kv_alloc", &alloc, "flash", &flash, "threads",
                     &threads, "isa", &isa, "weights", &weights, "copy", &copy, "small_pages", &small, "free_threads",
-                    &unpinned, "fusion", &fusion, "forced", &forced))
+                    &unpinned, "fusion", &fusion, "forced", &forced, "kv_budget", &budget, "kv_threshold", &threshold,
+                    "kv_compact", &compact))
         HR_FAIL(HR_ERR_INTERNAL, "the worker was sent a cell that it cannot read");
     *out = (hr_cell_config){.quant = (hr_quant)quant,
                             .act = act,
@@ -179,7 +190,10 @@ hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
                             .copy = copy,
                             .small_pages = small,
                             .free_threads = unpinned,
-                            .fusion = (unsigned)fusion};
+                            .fusion = (unsigned)fusion,
+                            .kv_budget = budget,
+                            .kv_threshold = threshold,
+                            .kv_compact = compact};
     snprintf(out->model, sizeof out->model, "%s", model);
     snprintf(out->kv_alloc, sizeof out->kv_alloc, "%s", alloc);
     snprintf(out->forced, sizeof out->forced, "%s", forced);

@@ -25,7 +25,7 @@ typedef struct hr_cell_config {
     hr_dtype k_type, v_type;
     hr_kv_layout kv_layout;
     int64_t page_size; /* null unless paged */
-    char kv_alloc[16]; /* "per-request", "paged" */
+    char kv_alloc[16]; /* "per-request", "pool", "paged", "hybrid" */
     bool flash;
     int64_t threads; /* resolved */
     hr_isa isa;      /* resolved */
@@ -34,6 +34,8 @@ typedef struct hr_cell_config {
     char forced[HR_FORCES_TEXT]; /* --kernel: "op=name;..." */
     /* settings, one value for all cells of a sweep */
     bool copy, small_pages, free_threads; /* --mmap 0, --huge-pages 0, --pin 0 */
+    int64_t kv_budget;                    /* percent of the demand; 0: 100 */
+    int64_t kv_threshold, kv_compact;     /* hybrid; pool and hybrid */
 } hr_cell_config;
 
 /* What is not written in the configuration and cannot be swept yet. */

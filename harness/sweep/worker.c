@@ -87,7 +87,8 @@ static bool same_engine(const hr_engine_config *a, const hr_engine_config *b) {
            a->page_size == b->page_size && a->k_type == b->k_type && a->v_type == b->v_type &&
            a->max_seqs == b->max_seqs && a->ctx == b->ctx && a->ubatch == b->ubatch && a->batch == b->batch &&
            a->flash == b->flash && a->pin == b->pin && a->huge_pages == b->huge_pages && a->fusion == b->fusion &&
-           same_forces(a, b);
+           a->kv_alloc == b->kv_alloc && a->kv_budget_pct == b->kv_budget_pct && a->kv_threshold == b->kv_threshold &&
+           a->kv_compact == b->kv_compact && same_forces(a, b);
 }
 
 static void close_engine(worker *w) {
