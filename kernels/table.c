@@ -102,12 +102,21 @@ static uint64_t position_bytes(const hr_kv_geom *g) {
     return bytes;
 }
 
+/* Positions from..to - 1 that were evicted. */
+static uint64_t gone_among(const hr_kv_seq *s, uint64_t from, uint64_t to) {
+    const uint64_t a = s->gone_from > from ? s->gone_from : from, b = s->gone_to < to ? s->gone_to : to;
+    return b > a ? b - a : 0;
+}
+
 hr_work hr_work_attn(const hr_kernel *k, const hr_attn *a) {
     const uint64_t last = (uint64_t)a->pos0 + a->n_q; /* positions 0..last - 1 exist for the last query */
     uint64_t first = 0, pairs = 0;
     if (a->window && a->pos0 + (uint64_t)1 > a->window) first = a->pos0 + (uint64_t)1 - a->window;
-    for (uint64_t p = a->pos0; p < last; p++) pairs += a->window && p + 1 > a->window ? a->window : p + 1;
-    const uint64_t rows = a->n_q ? last - first : 0;
+    for (uint64_t p = a->pos0; p < last; p++) {
+        const uint64_t seen = a->window && p + 1 > a->window ? a->window : p + 1;
+        pairs += seen - gone_among(a->kv, p + 1 - seen, p + 1);
+    }
+    const uint64_t rows = a->n_q ? last - first - gone_among(a->kv, first, last) : 0;
     return (hr_work){.bytes = rows * a->n_kv_heads * position_bytes(a->kv->g),
                      .flops = 4 * pairs * a->n_heads * a->head_dim,
                      .unit = k->unit};

@@ -85,7 +85,8 @@ enum { HR_ROW_GRAIN = 32 };
 /* ---- attention -------------------------------------------------------------------------------------------------- */
 
 /* n_q consecutive queries of one sequence; query i stands at position pos0 + i and sees positions 0..pos0 + i (causal),
- * of which those below pos0 + i - window + 1 are left out when window > 0. K and V of all seen positions are written.
+ * of which those below pos0 + i - window + 1 are left out when window > 0, and those that are gone from kv: their memory
+ * is never read. K and V of all seen positions are written, and every query sees one at least.
  * Scores, maximum, sum and output are fp32. Rows on the bf16 unit (never those for caches of f32) round queries, weights
  * and converted K and V to bf16, and sum the rounded weights in fp32. Positions are taken in chunks of HR_ATTN_CHUNK counted from 0, rows within
  * a chunk in order, so that every layout and page size gives the same bits. */
@@ -207,7 +208,7 @@ const hr_kernel *hr_kernel_choose(const hr_kernel_query *q);
 const hr_kernel *hr_kernel_at(size_t i);
 
 /* Work of one call. The matrix is read once whatever n; attention reads K and V of every position that is seen (n_q =
- * 1: pos0 + 1 rows; n_q > 1: each row once), flops count causal pairs only: 4 * heads * head_dim a pair. */
+ * 1: pos0 + 1 rows less those gone; n_q > 1: each row once), flops count causal pairs only: 4 * heads * head_dim a pair. */
 hr_work hr_work_matmul(const hr_kernel *k, const hr_mat *w, size_t n);
 hr_work hr_work_attn(const hr_kernel *k, const hr_attn *a);
 hr_work hr_work_kv_append(const hr_kv_geom *g, size_t n);

@@ -25,6 +25,10 @@ static double element(hr_dtype t, const uint8_t *row, const uint8_t *scales, siz
     }
 }
 
+static bool is_gone(const hr_kv_seq *s, uint32_t pos) {
+    return pos >= s->gone_from && pos < s->gone_to;
+}
+
 static void reference(const hr_attn *a, float *out, size_t ldo) {
     const hr_kv_geom *g = a->kv->g;
     const uint32_t n = a->pos0 + a->n_q;
@@ -37,6 +41,7 @@ static void reference(const hr_attn *a, float *out, size_t ldo) {
             const float *q = a->q + i * a->ldq + h * a->head_dim;
             double top = -INFINITY, sum = 0;
             for (uint32_t pos = first; pos <= last; pos++) {
+                if (is_gone(a->kv, pos)) continue;
                 const hr_kv_rows r = hr_kv_run(a->kv, a->layer, kv, pos);
                 p[pos] = 0;
                 for (uint32_t d = 0; d < a->head_dim; d++)
@@ -44,10 +49,12 @@ static void reference(const hr_attn *a, float *out, size_t ldo) {
                 p[pos] *= (double)a->scale;
                 top = fmax(top, p[pos]);
             }
-            for (uint32_t pos = first; pos <= last; pos++) sum += p[pos] = exp(p[pos] - top);
+            for (uint32_t pos = first; pos <= last; pos++)
+                if (!is_gone(a->kv, pos)) sum += p[pos] = exp(p[pos] - top);
             for (uint32_t d = 0; d < a->head_dim; d++) {
                 double y = 0;
                 for (uint32_t pos = first; pos <= last; pos++) {
+                    if (is_gone(a->kv, pos)) continue;
                     const hr_kv_rows r = hr_kv_run(a->kv, a->layer, kv, pos);
                     y += p[pos] * element(g->type[1], r.at[HR_KV_V], r.at[HR_KV_VS], d);
                 }
@@ -83,7 +90,21 @@ static void compare(const hr_kernel *k, const hr_dtype types[2], const float *go
     }
 }
 
-static void check(const shape *c) {
+/* What was evicted may hold anything, and its pages may be gone: rows become no numbers, entries of the table no pages. */
+static void poison(const hr_kv_seq *s, uint32_t *table) {
+    const hr_kv_geom *g = s->g;
+    for (uint32_t l = 0; l < g->n_layers; l++)
+        for (uint32_t h = 0; h < g->n_heads; h++)
+            for (uint32_t pos = s->gone_from; pos < s->gone_to; pos++) {
+                const hr_kv_rows r = hr_kv_run(s, l, h, pos);
+                for (int x = 0; x < HR_KV_PLANES; x++)
+                    if (r.at[x]) memset(r.at[x], 0xff, g->row_bytes[x]);
+            }
+    for (uint32_t i = 0; g->page_size && i * g->page_size < s->gone_to; i++)
+        if (i * g->page_size >= s->gone_from && (i + 1) * g->page_size <= s->gone_to) table[i] = UINT32_MAX;
+}
+
+static void check_hole(const shape *c, uint32_t gone_from, uint32_t gone_to) {
     const uint32_t n = c->pos0 + c->n_q;
     const size_t ldk = (size_t)c->kv_heads * c->dim + 3, ldq = (size_t)c->heads * c->dim + 5;
     hr_kv_cache *cache = fix_cache((hr_kv_cache_config){.layout = c->layout,
@@ -100,7 +121,12 @@ static void check(const shape *c) {
     float *k = fix_floats(n * ldk, 1), *v = fix_floats(n * ldk, 2), *q = fix_floats(c->n_q * ldq, 3);
     for (size_t i = 0; i < c->n_q * ldq; i++) q[i] *= 4; /* scores that differ: some weights vanish */
     float *want = fix_floats(c->n_q * ldq, 4), *got = fix_floats(c->n_q * ldq, 4);
-    hr_attn a = {.kv = hr_kv_cache_view(cache, 1),
+    const hr_kv_seq *view = hr_kv_cache_view(cache, 1);
+    const size_t pages = hr_kv_is_paged(c->layout) ? (n + 7) / 8 : 0;
+    uint32_t *table = hr_malloc((pages + 1) * sizeof *table);
+    hr_kv_seq seq = *view;
+    seq.table = table, seq.gone_from = gone_from, seq.gone_to = gone_to;
+    hr_attn a = {.kv = &seq,
                  .layer = 1,
                  .n_heads = c->heads,
                  .n_kv_heads = c->kv_heads,
@@ -117,20 +143,25 @@ static void check(const shape *c) {
     for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
         if (!fix_takes(attn, c->k, c->v, c->n_q)) continue;
         const hr_kernel *append = fix_kernel_of(HR_FAM_KV_APPEND, attn->isa, false);
-        append->fn.kv_append(a.kv, 1, 0, k, ldk, v, ldk, 0, n, 0, c->kv_heads);
+        if (pages) memcpy(table, view->table, pages * sizeof *table);
+        append->fn.kv_append(view, 1, 0, k, ldk, v, ldk, 0, n, 0, c->kv_heads);
         if (i == 0) reference(&a, want, ldq - 5);
+        poison(&seq, table);
         memset(got, 0xff, c->n_q * ldq * sizeof *got);
         fix_attend(&a, attn, fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false), 2);
         char what[160];
-        snprintf(what, sizeof what, "%s %s K %s V %s heads %u/%u dim %u pos0 %u n_q %u window %u", attn->name,
-                 hr_kv_layout_name(c->layout), hr_dtypes[c->k].name, hr_dtypes[c->v].name, c->heads, c->kv_heads,
-                 c->dim, c->pos0, c->n_q, c->window);
+        snprintf(what, sizeof what, "%s %s K %s V %s heads %u/%u dim %u pos0 %u n_q %u window %u gone %u-%u",
+                 attn->name, hr_kv_layout_name(c->layout), hr_dtypes[c->k].name, hr_dtypes[c->v].name, c->heads,
+                 c->kv_heads, c->dim, c->pos0, c->n_q, c->window, gone_from, gone_to);
         for (uint32_t t = 0; t < c->n_q; t++) /* close up the rows */
             memmove(got + t * (ldq - 5), got + t * ldq, (ldq - 5) * sizeof *got);
         compare(attn, a.kv->g->type, got, want, c->n_q * (ldq - 5), what);
     }
     hr_kv_cache_destroy(cache);
-    hr_free(k), hr_free(v), hr_free(q), hr_free(want), hr_free(got);
+    hr_free(k), hr_free(v), hr_free(q), hr_free(want), hr_free(got), hr_free(table);
+}
+static void check(const shape *c) {
+    check_hole(c, 0, 0);
 }
 
 static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_Q8_0, HR_Q4_0};
@@ -191,6 +222,51 @@ static void windows(void **state) {
         check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 4, 2, 32, 1200, 1, w[i]});
         check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 20, 2, 32, 900, 1, w[i]});
         check(&(shape){HR_KV_PAGED, HR_F16, HR_Q8_0, 4, 2, 32, 250, 70, w[i]});
+    }
+}
+
+/* Holes that end at, round and beyond chunks (128), splits (512), pages (8) and windows, one query and many, groups whose
+ * lanes are elements and groups whose lanes are queries. */
+static void evicted_positions_are_not_read(void **state) {
+    (void)state;
+    static const uint32_t hole[][2] = {{0, 1},     {0, 128},     {4, 128},   {127, 129},  {130, 140},
+                                       {128, 256}, {4, 600},     {100, 513}, {512, 1024}, {513, 1024},
+                                       {4, 1199},  {1100, 1200}, {511, 512}, {0, 1200},   {640, 900}};
+    static const hr_dtype kv[][2] = {{HR_BF16, HR_BF16}, {HR_F32, HR_F32}, {HR_Q8_0, HR_BF16}, {HR_F16, HR_Q4_0}};
+    for (uint32_t i = 0; i < sizeof hole / sizeof *hole; i++) {
+        const uint32_t from = hole[i][0], to = hole[i][1];
+        const hr_dtype k = kv[i % 4][0], v = kv[i % 4][1];
+        const hr_kv_layout layout = (hr_kv_layout)(i % HR_KV_LAYOUT_COUNT);
+        check_hole(&(shape){layout, k, v, 8, 2, 64, 1200, 1, 0}, from, to);
+        check_hole(&(shape){HR_KV_PAGED, k, v, 3, 3, 32, 1290, 1, 250}, from, to);
+        check_hole(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 9, 1, 64, 1200, 1, 0}, from, to);
+        check_hole(&(shape){layout, k, v, 6, 2, 64, to, 70, i % 2 ? 300 : 0}, from, to);
+        check_hole(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 6, 2, 64, to, 1, 0}, from, to);
+    }
+}
+
+/* Only what is read counts. */
+static void work_leaves_out_what_is_gone(void **state) {
+    (void)state;
+    hr_kv_geom g;
+    assert_int_equal(hr_kv_geom_init(&g, HR_KV_HEAD, 1, 2, 64, HR_BF16, HR_BF16, 2000, 0), HR_OK);
+    hr_kv_seq s = {.g = &g, .len = 2000};
+    hr_attn a = {.kv = &s, .n_heads = 8, .n_kv_heads = 2, .head_dim = 64, .n_q = 1, .pos0 = 1999};
+    const hr_kernel *k = fix_kernel(HR_FAM_ATTN, 0);
+    static const struct {
+        uint32_t from, to, window, n_q;
+        uint64_t rows, pairs;
+    } want[] = {{0, 0, 0, 1, 2000, 2000},      {4, 1000, 0, 1, 1004, 1004}, {4, 1000, 1500, 1, 1000, 1000},
+                {4, 1000, 100, 1, 100, 100},   {0, 1000, 0, 2, 1000, 1999}, {10, 20, 0, 3, 1990, 3 * 1989},
+                {1900, 1950, 200, 1, 150, 150}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        s.gone_from = want[i].from, s.gone_to = want[i].to, a.window = want[i].window;
+        a.n_q = want[i].n_q, a.pos0 = 2000 - a.n_q;
+        const hr_work w = hr_work_attn(k, &a);
+        if (w.bytes != want[i].rows * 2 * 256 || w.flops != want[i].pairs * 4 * 8 * 64)
+            fail_msg("hole %u-%u window %u: expected %llu rows and %llu pairs, got %llu bytes and %llu flops",
+                     s.gone_from, s.gone_to, a.window, (unsigned long long)want[i].rows,
+                     (unsigned long long)want[i].pairs, (unsigned long long)w.bytes, (unsigned long long)w.flops);
     }
 }
 
@@ -391,6 +467,8 @@ int main(void) {
         cmocka_unit_test(exp2_is_within_its_bound),
         cmocka_unit_test(lengths_round_the_chunk_and_the_split),
         cmocka_unit_test(windows),
+        cmocka_unit_test(evicted_positions_are_not_read),
+        cmocka_unit_test(work_leaves_out_what_is_gone),
         cmocka_unit_test(what_is_not_seen_does_not_leak),
         cmocka_unit_test(large_scores),
         cmocka_unit_test(split_agrees_with_whole),

@@ -225,10 +225,10 @@ static void attn_decode_unit(const hr_attn *a, const hr_attn_unit *u, void *scra
     attn_ahead next_v = {.rows = &v, .end = g->row_bytes[HR_KV_V], .scales = g->row_bytes[HR_KV_VS]};
     attn_quad w[ATTN_DECODE_GROUP / 4];
     char *at = scratch;
-    uint32_t n = attn_bf16_chunk(u, u->from);
-    attn_find_rows(a, u->kv_head, HR_KV_K, u->from, n, &k);
-    next_k.n = n;
-    for (uint32_t i = 0; i < n; i += 4) attn_fetch_some(&next_k, i, 4);
+    hr_attn_piece piece = hr_attn_piece_at(a, u->from, u->to);
+    if (piece.n) attn_find_rows(a, u->kv_head, HR_KV_K, &piece, &k);
+    next_k.n = piece.n;
+    for (uint32_t i = 0; i < piece.n; i += 4) attn_fetch_some(&next_k, i, 4);
     for (size_t i = 0; i < quads; i++) {
         w[i].heads = group - 4 * i < 4 ? (int)(group - 4 * i) : 4;
         w[i].dim = dim, w[i].ld = ld;
@@ -238,20 +238,21 @@ static void attn_decode_unit(const hr_attn *a, const hr_attn_unit *u, void *scra
         w[i].q = (uint16_t *)(void *)at, at += 4 * ld * sizeof *w[i].q;
         attn_quad_start(&w[i], a->q + (u->kv_head * group + 4 * i) * dim, a->scale);
     }
-    for (uint32_t c = u->from, next; c < u->to; c += n, n = next) {
-        attn_find_rows(a, u->kv_head, HR_KV_V, c, n, &v);
+    for (hr_attn_piece next; piece.n; piece = next) {
+        const uint32_t n = piece.n;
+        attn_find_rows(a, u->kv_head, HR_KV_V, &piece, &v);
         for (size_t i = 0; i < quads; i++) {
             next_v.n = i ? 0 : n;
             attn_quad_scores(g->type[0], &w[i], &k, n, next_v);
         }
-        next = attn_bf16_chunk(u, c + n);
-        if (next) attn_find_rows(a, u->kv_head, HR_KV_K, c + n, next, &k);
+        next = hr_attn_piece_at(a, piece.end, u->to);
+        if (next.n) attn_find_rows(a, u->kv_head, HR_KV_K, &next, &k);
         for (size_t i = 0; i < quads; i++) { /* softmax fetches as many rows as it takes steps, the rest follows */
-            next_k.first = 0, next_k.n = i ? 0 : next;
+            next_k.first = 0, next_k.n = i ? 0 : next.n;
             attn_quad_softmax(&w[i], n, next_k);
         }
         for (size_t i = 0; i < quads; i++) {
-            next_k.first = (n + 3) / 4, next_k.n = i ? 0 : next;
+            next_k.first = (n + 3) / 4, next_k.n = i ? 0 : next.n;
             attn_quad_outputs(g->type[1], &w[i], &v, n, next_k);
         }
     }

@@ -22,12 +22,13 @@ typedef struct attn_rows {
 
 typedef uintptr_t attn_u4 __attribute__((vector_size(4 * sizeof(uintptr_t))));
 
-/* Rows of plane x for positions from..from + n - 1. */
-static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, uint32_t from, uint32_t n,
+/* Rows of plane x of a piece (at least one). */
+static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, const hr_attn_piece *piece,
                                   attn_rows *out) {
+    const uint32_t n = piece->n;
     for (uint32_t i = 0; i < n;) {
-        const hr_kv_rows run = hr_kv_run(a->kv, a->layer, kv_head, from + i);
-        const uint32_t m = run.n < n - i ? run.n : n - i;
+        const hr_kv_rows run = hr_kv_run(a->kv, a->layer, kv_head, hr_attn_at(piece, i));
+        const uint32_t left = (i < piece->hole ? piece->hole : n) - i, m = run.n < left ? run.n : left;
         const int s = x == HR_KV_K ? HR_KV_KS : HR_KV_VS;
         const uint8_t *at = run.at[x];
         attn_u4 next = {0, run.stride[x], 2 * run.stride[x], 3 * run.stride[x]};

@@ -27,8 +27,17 @@ static inline size_t hr_attn_tiles(const hr_attn *a) {
     const uint32_t t = hr_attn_tile_queries(a->n_heads / a->n_kv_heads);
     return (a->n_q + t - 1) / t;
 }
+/* Splits from..to - 1 are skipped, all of their positions are gone; never the last one, which holds the query's. */
+static inline void hr_attn_gone_splits(const hr_attn *a, uint32_t *from, uint32_t *to) {
+    const uint32_t first = hr_attn_first(a), last = a->pos0 / HR_ATTN_SPLIT, gone = a->kv->gone_from;
+    *from = gone <= first ? first / HR_ATTN_SPLIT : gone / HR_ATTN_SPLIT + (gone % HR_ATTN_SPLIT != 0);
+    *to = a->kv->gone_to / HR_ATTN_SPLIT < last ? a->kv->gone_to / HR_ATTN_SPLIT : last;
+    if (*to < *from || a->kv->gone_to <= gone) *to = *from;
+}
 static inline size_t hr_attn_splits(const hr_attn *a) {
-    return a->pos0 / HR_ATTN_SPLIT - hr_attn_first(a) / HR_ATTN_SPLIT + 1;
+    uint32_t from, to;
+    hr_attn_gone_splits(a, &from, &to);
+    return a->pos0 / HR_ATTN_SPLIT - hr_attn_first(a) / HR_ATTN_SPLIT + 1 - (to - from);
 }
 
 typedef struct hr_attn_unit {
@@ -44,7 +53,10 @@ static inline hr_attn_unit hr_attn_unit_at(const hr_attn *a, size_t u) {
     if (hr_attn_is_split(a)) {
         const size_t splits = hr_attn_splits(a);
         r.kv_head = (uint32_t)(u / splits);
-        const uint32_t base = (first / HR_ATTN_SPLIT + (uint32_t)(u % splits)) * HR_ATTN_SPLIT;
+        uint32_t split = first / HR_ATTN_SPLIT + (uint32_t)(u % splits), gone, back;
+        hr_attn_gone_splits(a, &gone, &back);
+        if (split >= gone) split += back - gone;
+        const uint32_t base = split * HR_ATTN_SPLIT;
         r.n_q = 1;
         r.from = base > first ? base : first;
         r.to = base + HR_ATTN_SPLIT < a->pos0 + 1 ? base + HR_ATTN_SPLIT : a->pos0 + 1;
@@ -60,6 +72,33 @@ static inline hr_attn_unit hr_attn_unit_at(const hr_attn *a, size_t u) {
     r.from = a->window && at + 1 > a->window ? at + 1 - a->window : 0;
     r.to = at + r.n_q;
     return r;
+}
+
+/* What is read of one chunk: row i stands at position hr_attn_at(piece, i). Positions that are gone are left out by never
+ * being asked for: their memory may hold anything or belong to somebody else. */
+typedef struct hr_attn_piece {
+    uint32_t from, n;    /* first position, rows; n 0: nothing is left */
+    uint32_t hole, jump; /* rows from `hole` on stand `jump` positions further */
+    uint32_t end;        /* where the next piece may start */
+} hr_attn_piece;
+
+/* The rest of the chunk of p, or of the first position from p on that is there; none beyond `to`. Chunks are counted from
+ * position 0 whatever is gone. */
+static inline hr_attn_piece hr_attn_piece_at(const hr_attn *a, uint32_t p, uint32_t to) {
+    const uint32_t gone = a->kv->gone_from, back = a->kv->gone_to;
+    if (p >= gone && p < back) p = back;
+    if (p >= to) return (hr_attn_piece){.from = to, .end = to};
+    const uint32_t start = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK;
+    const uint32_t end = to - start < HR_ATTN_CHUNK ? to : start + HR_ATTN_CHUNK;
+    hr_attn_piece piece = {.from = p, .n = end - p, .hole = end - p, .end = end};
+    if (gone > p && gone < end && gone < back) {
+        piece.hole = gone - p, piece.jump = back - gone;
+        piece.n = piece.hole + (back < end ? end - back : 0);
+    }
+    return piece;
+}
+static inline uint32_t hr_attn_at(const hr_attn_piece *piece, uint32_t i) {
+    return piece->from + i + (i >= piece->hole ? piece->jump : 0);
 }
 
 /* Rows of the tile (query x head) that see position p: queries lo..hi - 1 of the tile, `group` rows each. */

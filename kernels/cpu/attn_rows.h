@@ -167,12 +167,6 @@ static void attn_decode_softmax(attn_decode *w, uint32_t n) {
         for (size_t d = 0; d < w->ld; d += V_N) v_store(o + d, v_mul(v_load(o + d), v_set(decay)));
     }
 }
-/* End of the chunk that holds p, at most `to`. */
-static inline uint32_t attn_chunk_end(uint32_t p, uint32_t to) {
-    const uint32_t start = p / HR_ATTN_CHUNK * HR_ATTN_CHUNK;
-    return to - start < HR_ATTN_CHUNK ? to : start + HR_ATTN_CHUNK;
-}
-
 /* Softmax chunk by chunk. */
 static void attn_decode_flash(attn_decode *w) {
     const hr_attn_unit *u = w->u;
@@ -180,19 +174,18 @@ static void attn_decode_flash(attn_decode *w) {
     attn_rows k, v;
     attn_ahead next_k = {.rows = &k, .end = g->row_bytes[HR_KV_K], .scales = g->row_bytes[HR_KV_KS]};
     attn_ahead next_v = {.rows = &v, .end = g->row_bytes[HR_KV_V], .scales = g->row_bytes[HR_KV_VS]};
-    uint32_t end = attn_chunk_end(u->from, u->to);
-    attn_find_rows(w->a, u->kv_head, HR_KV_K, u->from, end - u->from, &k);
-    next_k.n = end - u->from;
+    hr_attn_piece piece = hr_attn_piece_at(w->a, u->from, u->to);
+    if (piece.n) attn_find_rows(w->a, u->kv_head, HR_KV_K, &piece, &k);
+    next_k.n = piece.n;
     for (uint32_t i = 0; i < next_k.n; i++) attn_fetch_some(&next_k, i, 1);
-    for (uint32_t c = u->from; c < u->to; c = end) {
-        end = attn_chunk_end(c, u->to);
-        const uint32_t n = end - c, after = end < u->to ? attn_chunk_end(end, u->to) - end : 0;
-        attn_find_rows(w->a, u->kv_head, HR_KV_V, c, n, &v);
-        next_v.n = n, next_k.n = after;
-        attn_decode_qk(w, &k, n, 0, next_v);
-        attn_decode_softmax(w, n);
-        if (after) attn_find_rows(w->a, u->kv_head, HR_KV_K, end, after, &k);
-        attn_decode_pv(w, &v, n, 0, next_k);
+    for (hr_attn_piece next; piece.n; piece = next) {
+        next = hr_attn_piece_at(w->a, piece.end, u->to);
+        attn_find_rows(w->a, u->kv_head, HR_KV_V, &piece, &v);
+        next_v.n = piece.n, next_k.n = next.n;
+        attn_decode_qk(w, &k, piece.n, 0, next_v);
+        attn_decode_softmax(w, piece.n);
+        if (next.n) attn_find_rows(w->a, u->kv_head, HR_KV_K, &next, &k);
+        attn_decode_pv(w, &v, piece.n, 0, next_k);
     }
 }
 /* All scores first. */
@@ -200,16 +193,17 @@ static void attn_decode_naive(attn_decode *w) {
     const hr_attn_unit *u = w->u;
     const attn_ahead none = {0};
     attn_rows rows;
-    for (uint32_t p = u->from, end; p < u->to; p = end) {
-        end = attn_chunk_end(p, u->to);
-        attn_find_rows(w->a, u->kv_head, HR_KV_K, p, end - p, &rows);
-        attn_decode_qk(w, &rows, end - p, p - u->from, none);
+    const hr_attn_piece first = hr_attn_piece_at(w->a, u->from, u->to);
+    uint32_t n = 0; /* scores so far */
+    for (hr_attn_piece p = first; p.n; n += p.n, p = hr_attn_piece_at(w->a, p.end, u->to)) {
+        attn_find_rows(w->a, u->kv_head, HR_KV_K, &p, &rows);
+        attn_decode_qk(w, &rows, p.n, n, none);
     }
-    attn_decode_softmax(w, u->to - u->from);
-    for (uint32_t p = u->from, end; p < u->to; p = end) {
-        end = attn_chunk_end(p, u->to);
-        attn_find_rows(w->a, u->kv_head, HR_KV_V, p, end - p, &rows);
-        attn_decode_pv(w, &rows, end - p, p - u->from, none);
+    attn_decode_softmax(w, n);
+    n = 0;
+    for (hr_attn_piece p = first; p.n; n += p.n, p = hr_attn_piece_at(w->a, p.end, u->to)) {
+        attn_find_rows(w->a, u->kv_head, HR_KV_V, &p, &rows);
+        attn_decode_pv(w, &rows, p.n, n, none);
     }
 }
 

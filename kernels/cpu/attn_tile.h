@@ -140,14 +140,14 @@ HR_INLINE bool attn_is_finite(const float *v, size_t dim) {
     return v_sum(s) + rest == 0;
 }
 
-/* Output of m positions from p on. A weight that masking made 0 still meets its value in a product, so a position that
+/* Output of m rows of a piece from row r on. A weight that masking made 0 still meets its value in a product, so a position that
  * some lanes do not see and that holds a value without end or no number goes by selection. */
-static void attn_weigh(const hr_attn *a, const hr_attn_unit *u, const float *const *v, uint32_t p, uint32_t m,
-                       const float *weights, size_t lanes, float *o) {
+static void attn_weigh(const hr_attn *a, const hr_attn_unit *u, const float *const *v, const hr_attn_piece *piece,
+                       uint32_t r, uint32_t m, const float *weights, size_t lanes, float *o) {
     uint32_t done = 0;
     for (uint32_t i = 0; i < m; i++) {
         int from, to;
-        hr_attn_seen_by(a, u, p + i, &from, &to);
+        hr_attn_seen_by(a, u, hr_attn_at(piece, r + i), &from, &to);
         if ((from == 0 && to == (int)(u->n_q * u->group)) || attn_is_finite(v[i], a->head_dim)) continue;
         if (i > done) attn_pv(v + done, i - done, a->head_dim, weights + done * lanes, lanes, o);
         attn_pv_masked(v[i], a->head_dim, weights + i * lanes, lanes, from, to, o);
@@ -207,81 +207,120 @@ static void attn_turn(const float *const *from, size_t rows, size_t cols, float 
         for (size_t c = 0; c < cols; c++) to[c * ld + r] = from[r][c] * factor;
 }
 
-static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
-    const hr_kv_geom *g = a->kv->g;
-    const size_t dim = a->head_dim, group = u->group, rows = u->n_q * group, lanes = hr_attn_lanes(rows);
-    const uint32_t convert = g->block < HR_ATTN_CONVERT_ROWS ? g->block : HR_ATTN_CONVERT_ROWS;
-    float *q = scratch, *o = q + dim * lanes, *top = o + dim * lanes, *sum = top + lanes, *decay = sum + lanes;
-    float *converted = decay + lanes, *score = converted + HR_ATTN_CONVERT_ROWS * dim;
-    const float *piece[HR_ATTN_CHUNK];
+/* What a tile carries from piece to piece; arrays lie in the thread's scratch, a row of `lanes` for each element or score. */
+typedef struct attn_tile {
+    const hr_attn *a;
+    const hr_attn_unit *u;
+    size_t dim, rows, lanes;  /* lanes: rows rounded up to 16 */
+    float *q, *o;             /* [dim][lanes] */
+    float *top, *sum, *decay; /* [lanes] */
+    float *converted;         /* [HR_ATTN_CONVERT_ROWS][dim] */
+    float *score;             /* [a chunk; not flash: all positions][lanes] */
     attn_rows found;
+    const float *row[HR_ATTN_CHUNK];
+} attn_tile;
 
-    memset(q, 0, (2 * dim * lanes) * sizeof *q);
-    for (size_t x = 0; x < lanes; x++) top[x] = -INFINITY, sum[x] = 0;
-    for (size_t r = 0; r < rows; r += HR_ATTN_CHUNK) {
+/* Rows that are converted at a time: never more than a tile of the cache. */
+static inline uint32_t attn_tile_step(const attn_tile *w, hr_dtype t, uint32_t n) {
+    const uint32_t block = w->a->kv->g->block;
+    return t == HR_F32 ? n : block < HR_ATTN_CONVERT_ROWS ? block : HR_ATTN_CONVERT_ROWS;
+}
+
+/* Scores of a piece, what a row does not see at -infinity. */
+static void attn_tile_scores(attn_tile *w, const hr_attn_piece *p, float *score) {
+    const hr_dtype t = w->a->kv->g->type[0];
+    const uint32_t step = attn_tile_step(w, t, p->n);
+    attn_find_rows(w->a, w->u->kv_head, HR_KV_K, p, &w->found);
+    for (uint32_t i = 0; i < p->n; i += step) {
+        const uint32_t m = p->n - i < step ? p->n - i : step;
+        attn_convert_rows(t, &w->found, i, m, w->dim, w->converted, w->row);
+        attn_qk(w->row, m, w->q, w->lanes, w->dim, score + i * w->lanes);
+    }
+    for (uint32_t i = 0; i < p->n; i++) {
+        int from, to;
+        hr_attn_seen_by(w->a, w->u, hr_attn_at(p, i), &from, &to);
+        if (from == 0 && to == (int)w->rows) continue;
+        for (size_t x = 0; x < w->lanes; x += V_N) {
+            float *at = score + i * w->lanes + x;
+            v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_load(at), v_set(-INFINITY)));
+        }
+    }
+}
+static void attn_tile_outputs(attn_tile *w, const hr_attn_piece *p, const float *weights) {
+    const hr_dtype t = w->a->kv->g->type[1];
+    const uint32_t step = attn_tile_step(w, t, p->n);
+    attn_find_rows(w->a, w->u->kv_head, HR_KV_V, p, &w->found);
+    for (uint32_t i = 0; i < p->n; i += step) {
+        const uint32_t m = p->n - i < step ? p->n - i : step;
+        attn_convert_rows(t, &w->found, i, m, w->dim, w->converted, w->row);
+        attn_weigh(w->a, w->u, w->row, p, i, m, weights + i * w->lanes, w->lanes, w->o);
+    }
+}
+
+/* Queries, times the scale, with the rows side by side. */
+static void attn_tile_queries(attn_tile *w) {
+    const hr_attn *a = w->a;
+    const size_t group = w->u->group, dim = w->dim;
+    for (size_t r = 0; r < w->rows; r += HR_ATTN_CHUNK) {
         size_t n = 0;
-        for (; n < HR_ATTN_CHUNK && r + n < rows; n++)
-            piece[n] = a->q + (u->q0 + (r + n) / group) * a->ldq + (u->kv_head * group + (r + n) % group) * dim;
-        attn_turn(piece, n, dim, a->scale, q + r, lanes);
+        for (; n < HR_ATTN_CHUNK && r + n < w->rows; n++)
+            w->row[n] = a->q + (w->u->q0 + (r + n) / group) * a->ldq + (w->u->kv_head * group + (r + n) % group) * dim;
+        attn_turn(w->row, n, dim, a->scale, w->q + r, w->lanes);
     }
-    for (uint32_t c = u->from, c_end; c < u->to; c = c_end) {
-        c_end = flash ? c / HR_ATTN_CHUNK * HR_ATTN_CHUNK + HR_ATTN_CHUNK : u->to;
-        if (c_end > u->to) c_end = u->to;
-        for (uint32_t p = c, n; p < c_end; p += n) {
-            n = c_end - p < HR_ATTN_CHUNK ? c_end - p : HR_ATTN_CHUNK;
-            attn_find_rows(a, u->kv_head, HR_KV_K, p, n, &found);
-            const uint32_t step = g->type[0] == HR_F32 ? n : convert;
-            for (uint32_t i = 0; i < n; i += step) {
-                const uint32_t m = n - i < step ? n - i : step;
-                attn_convert_rows(g->type[0], &found, i, m, dim, converted, piece);
-                attn_qk(piece, m, q, lanes, dim, score + (p - c + i) * lanes);
-            }
-        }
-        for (uint32_t p = c; p < c_end; p++) {
-            int from, to;
-            hr_attn_seen_by(a, u, p, &from, &to);
-            if (from == 0 && to == (int)rows) continue;
-            for (size_t x = 0; x < lanes; x += V_N) {
-                float *at = score + (p - c) * lanes + x;
-                v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_load(at), v_set(-INFINITY)));
-            }
-        }
-        attn_tile_softmax(score, c_end - c, lanes, top, sum, decay);
-        for (size_t d = 0; c != u->from && d < dim; d++)
-            for (size_t x = 0; x < lanes; x += V_N)
-                v_store(o + d * lanes + x, v_mul(v_load(o + d * lanes + x), v_load(decay + x)));
-        for (uint32_t p = c, n; p < c_end; p += n) {
-            n = c_end - p < HR_ATTN_CHUNK ? c_end - p : HR_ATTN_CHUNK;
-            attn_find_rows(a, u->kv_head, HR_KV_V, p, n, &found);
-            const uint32_t step = g->type[1] == HR_F32 ? n : convert;
-            for (uint32_t i = 0; i < n; i += step) {
-                const uint32_t m = n - i < step ? n - i : step;
-                attn_convert_rows(g->type[1], &found, i, m, dim, converted, piece);
-                attn_weigh(a, u, piece, p + i, m, score + (p - c + i) * lanes, lanes, o);
-            }
-        }
-    }
+}
+
+/* The rows of the output, over the sum or, for a part of the positions, as they are. */
+static void attn_tile_store(attn_tile *w) {
+    const hr_attn *a = w->a;
+    const hr_attn_unit *u = w->u;
+    const size_t dim = w->dim, lanes = w->lanes, group = u->group;
     if (u->partial) {
-        for (size_t r = 0; r < rows; r++) {
+        for (size_t r = 0; r < w->rows; r++) {
             float *part = u->partial + r * (2 + dim);
-            part[0] = top[r], part[1] = sum[r];
-            for (size_t d = 0; d < dim; d++) part[2 + d] = o[d * lanes + r];
+            part[0] = w->top[r], part[1] = w->sum[r];
+            for (size_t d = 0; d < dim; d++) part[2 + d] = w->o[d * lanes + r];
         }
         return;
     }
-    for (size_t x = 0; x < lanes; x += V_N) v_store(sum + x, v_div(v_set(1), v_load(sum + x)));
+    for (size_t x = 0; x < lanes; x += V_N) v_store(w->sum + x, v_div(v_set(1), v_load(w->sum + x)));
     for (size_t d = 0; d < dim; d++)
         for (size_t x = 0; x < lanes; x += V_N)
-            v_store(o + d * lanes + x, v_mul(v_load(o + d * lanes + x), v_load(sum + x)));
+            v_store(w->o + d * lanes + x, v_mul(v_load(w->o + d * lanes + x), v_load(w->sum + x)));
     /* back into rows of elements, over the queries that are no longer needed */
     for (size_t d = 0; d < dim; d += HR_ATTN_CHUNK) {
         size_t n = 0;
-        for (; n < HR_ATTN_CHUNK && d + n < dim; n++) piece[n] = o + (d + n) * lanes;
-        attn_turn(piece, n, rows, 1, q + d, dim);
+        for (; n < HR_ATTN_CHUNK && d + n < dim; n++) w->row[n] = w->o + (d + n) * lanes;
+        attn_turn(w->row, n, w->rows, 1, w->q + d, dim);
     }
-    for (size_t r = 0; r < rows; r++)
-        memcpy(a->out + (u->q0 + r / group) * a->ldo + (u->kv_head * group + r % group) * dim, q + r * dim,
-               dim * sizeof *q);
+    for (size_t r = 0; r < w->rows; r++)
+        memcpy(a->out + (u->q0 + r / group) * a->ldo + (u->kv_head * group + r % group) * dim, w->q + r * dim,
+               dim * sizeof *w->q);
+}
+
+static void attn_tile_unit(const hr_attn *a, const hr_attn_unit *u, float *scratch, bool flash) {
+    attn_tile w;
+    w.a = a, w.u = u;
+    const size_t dim = w.dim = a->head_dim, lanes = w.lanes = hr_attn_lanes(w.rows = u->n_q * u->group);
+    w.q = scratch, w.o = w.q + dim * lanes, w.top = w.o + dim * lanes, w.sum = w.top + lanes, w.decay = w.sum + lanes;
+    w.converted = w.decay + lanes, w.score = w.converted + HR_ATTN_CONVERT_ROWS * dim;
+    memset(w.q, 0, (2 * dim * lanes) * sizeof *w.q);
+    for (size_t x = 0; x < lanes; x++) w.top[x] = -INFINITY, w.sum[x] = 0;
+    attn_tile_queries(&w);
+    /* Pieces that go through softmax together: one, or without flash all. */
+    hr_attn_piece first = hr_attn_piece_at(a, u->from, u->to), p;
+    for (bool begun = false; first.n; first = p, begun = true) {
+        uint32_t n = 0;
+        for (p = first; p.n && !(flash && n); n += p.n, p = hr_attn_piece_at(a, p.end, u->to))
+            attn_tile_scores(&w, &p, w.score + n * lanes);
+        attn_tile_softmax(w.score, n, lanes, w.top, w.sum, w.decay);
+        for (size_t d = 0; begun && d < dim; d++)
+            for (size_t x = 0; x < lanes; x += V_N)
+                v_store(w.o + d * lanes + x, v_mul(v_load(w.o + d * lanes + x), v_load(w.decay + x)));
+        n = 0;
+        for (p = first; p.n && !(flash && n); n += p.n, p = hr_attn_piece_at(a, p.end, u->to))
+            attn_tile_outputs(&w, &p, w.score + n * lanes);
+    }
+    attn_tile_store(&w);
 }
 
 #endif

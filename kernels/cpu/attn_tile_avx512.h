@@ -183,10 +183,10 @@ static const uint32_t *attn_bf16_keys(const attn_bf16_tile *w, uint32_t i, uint3
     return w->k;
 }
 
-/* Scores of n positions from p on, what a row does not see at -infinity. V of the same positions is on its way. */
-static void attn_bf16_scores(attn_bf16_tile *w, uint32_t p, uint32_t n) {
+/* Scores of a piece, what a row does not see at -infinity. V of the same positions is on its way. */
+static void attn_bf16_scores(attn_bf16_tile *w, const hr_attn_piece *piece) {
     const hr_kv_geom *g = w->a->kv->g;
-    const uint32_t most = g->block < HR_ATTN_CONVERT_ROWS ? g->block : HR_ATTN_CONVERT_ROWS;
+    const uint32_t n = piece->n, most = g->block < HR_ATTN_CONVERT_ROWS ? g->block : HR_ATTN_CONVERT_ROWS;
     for (uint32_t i = 0, m; i < n; i += m) {
         m = n - i < most ? n - i : most;
         for (uint32_t j = i; j < i + m; j++) attn_fetch(w->v_rows.row[j], g->row_bytes[HR_KV_V]);
@@ -203,9 +203,10 @@ static void attn_bf16_scores(attn_bf16_tile *w, uint32_t p, uint32_t n) {
                           m, w->lanes / 16);
     }
     for (uint32_t i = 0; i < n; i++) {
-        if (attn_bf16_all_see(w, p + i)) continue;
+        const uint32_t p = hr_attn_at(piece, i);
+        if (attn_bf16_all_see(w, p)) continue;
         int from, to;
-        hr_attn_seen_by(w->a, w->u, p + i, &from, &to);
+        hr_attn_seen_by(w->a, w->u, p, &from, &to);
         for (size_t x = 0; x < w->lanes; x += 16) {
             float *at = w->score + x * HR_ATTN_CHUNK + i * 16;
             v_store(at, v_pick_lanes(from - (int)x, to - (int)x, v_load(at), v_set(-INFINITY)));
@@ -249,20 +250,20 @@ HR_INLINE bool attn_row_is_finite(hr_dtype t, const uint8_t *row, const uint16_t
 }
 /* Marks positions whose values are not finite where some row of the tile does not see them: a weight that masking made
  * 0 still meets its value in a product, so these go by selection. Returns whether there are any. */
-static bool attn_bf16_find_apart(attn_bf16_tile *w, hr_dtype t, uint32_t p, uint32_t n) {
+static bool attn_bf16_find_apart(attn_bf16_tile *w, hr_dtype t, const hr_attn_piece *piece) {
     bool any = false;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < piece->n; i++) {
         w->apart[i] = false;
-        if (attn_bf16_all_see(w, p + i)) continue;
+        if (attn_bf16_all_see(w, hr_attn_at(piece, i))) continue;
 #define ATTN_FINITE(t) w->apart[i] = !attn_row_is_finite(t, w->v_rows.row[i], w->v_rows.scale[i], w->dim)
         ATTN_BF16_TYPES(t, ATTN_FINITE)
         any = any || w->apart[i];
     }
     return any;
 }
-HR_INLINE void attn_bf16_add_apart(attn_bf16_tile *w, hr_dtype t, uint32_t p, uint32_t i) {
+HR_INLINE void attn_bf16_add_apart(attn_bf16_tile *w, hr_dtype t, const hr_attn_piece *piece, uint32_t i) {
     int from, to;
-    hr_attn_seen_by(w->a, w->u, p + i, &from, &to);
+    hr_attn_seen_by(w->a, w->u, hr_attn_at(piece, i), &from, &to);
     for (size_t d = 0; d < w->dim; d += 16) {
         float value[16];
         v_store(value, attn_load16(t, w->v_rows.row[i], w->v_rows.scale[i], d, w->dim));
@@ -292,10 +293,11 @@ HR_INLINE void attn_bf16_stripe(attn_bf16_tile *w, hr_dtype t, uint32_t n, size_
     }
 }
 
-/* o = o * decay + weights . V for n positions from p on. */
-static void attn_bf16_outputs(attn_bf16_tile *w, uint32_t p, uint32_t n) {
+/* o = o * decay + weights . V of a piece. */
+static void attn_bf16_outputs(attn_bf16_tile *w, const hr_attn_piece *piece) {
     const hr_dtype t = w->a->kv->g->type[1];
-    const bool any = attn_bf16_find_apart(w, t, p, n);
+    const uint32_t n = piece->n;
+    const bool any = attn_bf16_find_apart(w, t, piece);
     for (size_t d = 0; d < w->dim; d += 32) {
 #define ATTN_STRIPE(t) attn_bf16_stripe(w, t, n, d, any)
         ATTN_BF16_TYPES(t, ATTN_STRIPE)
@@ -312,7 +314,7 @@ static void attn_bf16_outputs(attn_bf16_tile *w, uint32_t p, uint32_t n) {
     }
     for (uint32_t i = 0; any && i < n; i++) {
         if (!w->apart[i]) continue;
-#define ATTN_APART(t) attn_bf16_add_apart(w, t, p, i)
+#define ATTN_APART(t) attn_bf16_add_apart(w, t, piece, i)
         ATTN_BF16_TYPES(t, ATTN_APART)
     }
 }
@@ -344,12 +346,6 @@ static void attn_bf16_store(const attn_bf16_tile *w) {
     }
 }
 
-/* Positions from p on that make up a chunk, none beyond the unit. */
-static inline uint32_t attn_bf16_chunk(const hr_attn_unit *u, uint32_t p) {
-    const uint32_t n = HR_ATTN_CHUNK - p % HR_ATTN_CHUNK;
-    return n < u->to - p ? n : u->to - p;
-}
-
 static void attn_bf16_tile_unit(const hr_attn *a, const hr_attn_unit *u, void *scratch) {
     attn_bf16_tile w;
     w.a = a, w.u = u, w.dim = a->head_dim, w.rows = u->n_q * u->group;
@@ -360,17 +356,17 @@ static void attn_bf16_tile_unit(const hr_attn *a, const hr_attn_unit *u, void *s
     w.k = (uint32_t *)(void *)(w.decay + lanes), w.v = w.k + HR_ATTN_CONVERT_ROWS * w.ldk;
     memset(w.o, 0, w.ldo * lanes * sizeof *w.o);
     for (size_t x = 0; x < lanes; x++) w.top[x] = -INFINITY, w.sum[x] = 0;
-    uint32_t n = attn_bf16_chunk(u, u->from);
-    attn_find_rows(a, u->kv_head, HR_KV_K, u->from, n, &w.k_rows);
+    hr_attn_piece piece = hr_attn_piece_at(a, u->from, u->to);
+    if (piece.n) attn_find_rows(a, u->kv_head, HR_KV_K, &piece, &w.k_rows);
     attn_bf16_queries(&w);
-    for (uint32_t c = u->from, next; c < u->to; c += n, n = next) {
-        attn_find_rows(a, u->kv_head, HR_KV_V, c, n, &w.v_rows);
-        attn_bf16_scores(&w, c, n);
-        next = attn_bf16_chunk(u, c + n);
-        if (next) attn_find_rows(a, u->kv_head, HR_KV_K, c + n, next, &w.k_rows);
-        for (uint32_t i = 0; i < next; i++) attn_fetch(w.k_rows.row[i], a->kv->g->row_bytes[HR_KV_K]);
-        attn_bf16_softmax(&w, n);
-        attn_bf16_outputs(&w, c, n);
+    for (hr_attn_piece next; piece.n; piece = next) {
+        attn_find_rows(a, u->kv_head, HR_KV_V, &piece, &w.v_rows);
+        attn_bf16_scores(&w, &piece);
+        next = hr_attn_piece_at(a, piece.end, u->to);
+        if (next.n) attn_find_rows(a, u->kv_head, HR_KV_K, &next, &w.k_rows);
+        for (uint32_t i = 0; i < next.n; i++) attn_fetch(w.k_rows.row[i], a->kv->g->row_bytes[HR_KV_K]);
+        attn_bf16_softmax(&w, piece.n);
+        attn_bf16_outputs(&w, &piece);
     }
     attn_bf16_store(&w);
 }
