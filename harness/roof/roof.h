@@ -22,7 +22,7 @@ json_t *hr_machine_json(const hr_machine *machine);
 
 /* A few milliseconds each; NaN where the machine cannot. Kept small so that they can stand beside every cell. */
 typedef struct hr_state {
-    double read_gb_s;  /* DRAM, all threads */
+    double read_gb_s;  /* DRAM, all threads: kept up for some 8 ms, or for the length of the buffers */
     double handoff_ns; /* core to core, one way; NaN with one CPU */
     double gflop_s[HR_UNIT_COUNT];
     double clock_ghz;   /* dependent-chain proxy */
