@@ -90,8 +90,8 @@ static hr_status unique_id(hr_store *store, const char *sql, const char *what, c
     return status;
 }
 
-/* `last` counts runs that measure cells: these subcommands never hold one. */
-#define MEASURES_CELLS " ifnull(command, '') NOT IN ('roof', 'claims', 'kv study') "
+/* `last` counts runs that measure cells: a run of `roof` never holds one. */
+#define MEASURES_CELLS " command IS NOT 'roof' "
 
 hr_status hr_store_resolve_run(hr_store *store, const char *text, char **run_id) {
     sqlite3_int64 back;
