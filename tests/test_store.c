@@ -244,7 +244,7 @@ static void names_of_runs(void **state) {
     (void)state;
     char *id = NULL;
     hr_store *store = open_store(true);
-    fails(hr_store_resolve_run(store, "last", &id), HR_ERR_INPUT, "holds no runs yet");
+    fails(hr_store_resolve_run(store, "last", &id), HR_ERR_INPUT, "holds no runs of cells yet");
     ok(hr_store_exec(store, "INSERT INTO run (run_id, started, json) VALUES ('aa11', '', '{}'), ('aa22', '', '{}'), "
                             "('bb33', '', '{}'), ('aa', '', '{}'), ('%_', '', '{}')"));
     run_is(store, "last", "%_");

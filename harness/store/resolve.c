@@ -37,7 +37,8 @@ static hr_status too_far(hr_store *store, const char *text, const char *what, co
     sqlite3_int64 n = 0;
     HR_TRY(count_rows(store, sql, &n));
     if (n == 0)
-        HR_FAIL(HR_ERR_INPUT, "store %s holds no %ss yet: measure something with `headroom sweep`", store->path, what);
+        HR_FAIL(HR_ERR_INPUT, "store %s holds no %ss%s yet: measure something with `headroom sweep`", store->path, what,
+                strcmp(what, "run") ? "" : " of cells");
     HR_FAIL(HR_ERR_INPUT, "%s lies before the first of the %lld %s%s in store %s: `headroom runs` lists what it holds",
             text, (long long)n, what, n == 1 ? "" : "s", store->path);
 }
