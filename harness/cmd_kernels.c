@@ -108,9 +108,11 @@ static hr_status observe(hr_text_run *run, use *uses) {
 }
 
 static json_t *dtypes_json(const hr_kernel *k) {
+    const bool kv = k->family == HR_FAM_ATTN || k->family == HR_FAM_KV_APPEND;
     json_t *list = json_array();
     for (int t = 0; t < HR_DTYPE_COUNT; t++)
-        if (k->dtypes >> t & 1u) json_array_append_new(list, json_string(hr_dtypes[t].name));
+        if (k->dtypes >> t & 1u)
+            json_array_append_new(list, json_string(kv ? hr_kv_type_name((hr_dtype)t) : hr_dtypes[t].name));
     return list;
 }
 
@@ -138,7 +140,7 @@ static json_t *shorter(const json_t *types) {
     const uint32_t set = dtypes_set(types);
     if (set == all) return json_pack("[s]", "all");
     if (set == quantized) return json_pack("[s]", "quantized");
-    if (json_array_size(types) <= MANY) return json_copy((json_t *)types);
+    if (json_array_size(types) <= MANY || !(set & 1u << HR_Q6_K)) return json_copy((json_t *)types);
     char text[128] = "all but";
     for (int t = 0; t < HR_DTYPE_COUNT; t++) {
         const size_t n = strlen(text);

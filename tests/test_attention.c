@@ -19,6 +19,9 @@ static double element(hr_dtype t, const uint8_t *row, const uint8_t *scales, siz
     case HR_Q8_0:
         memcpy(&h, scales + d / 32 * 2, 2);
         return (double)((const int8_t *)row)[d] * hr_f16_to_f32(h);
+    case HR_I8ROW:
+        memcpy(&h, scales, 2);
+        return (double)((const int8_t *)row)[d] * hr_f16_to_f32(h);
     default:
         memcpy(&h, scales + d / 32 * 2, 2);
         return (double)((row[d / 32 * 16 + d % 16] >> (d % 32 >= 16 ? 4 : 0) & 15) - 8) * hr_f16_to_f32(h);
@@ -76,9 +79,9 @@ static const double TOLERANCE = 1e-5;
 /* Rows on the bf16 unit round queries, weights and, where the cache is of another type, K and V to 8 bits: relative
  * errors of 0.8e-3 each (root mean square), squared and added 1e-6 to 3e-6 of the output for average scores. Those that
  * count in a softmax are large, and so are their errors, as queries here are large on purpose: 5e-6 is measured for caches
- * of bf16, 1.1e-5 for others, up to 2.4e-5 over the 128 outputs of two heads alone. A single output stays within a few
+ * of bf16, 1.1e-5 for others, up to 8e-5 over the outputs of two heads alone. A single output stays within a few
  * roundings of the largest values (1). */
-static const double NMSE_BF16 = 1e-5, NMSE_TO_BF16 = 4e-5, NEAR_BF16 = 5e-2;
+static const double NMSE_BF16 = 1e-5, NMSE_TO_BF16 = 1e-4, NEAR_BF16 = 5e-2;
 
 static void compare(const hr_kernel *k, const hr_dtype types[2], const float *got, const float *want, size_t n,
                     const char *what) {
@@ -151,7 +154,7 @@ static void check_hole(const shape *c, uint32_t gone_from, uint32_t gone_to) {
         fix_attend(&a, attn, fix_kernel_of(HR_FAM_ATTN_MERGE, attn->isa, false), 2);
         char what[160];
         snprintf(what, sizeof what, "%s %s K %s V %s heads %u/%u dim %u pos0 %u n_q %u window %u gone %u-%u",
-                 attn->name, hr_kv_layout_name(c->layout), hr_dtypes[c->k].name, hr_dtypes[c->v].name, c->heads,
+                 attn->name, hr_kv_layout_name(c->layout), hr_kv_type_name(c->k), hr_kv_type_name(c->v), c->heads,
                  c->kv_heads, c->dim, c->pos0, c->n_q, c->window, gone_from, gone_to);
         for (uint32_t t = 0; t < c->n_q; t++) /* close up the rows */
             memmove(got + t * (ldq - 5), got + t * ldq, (ldq - 5) * sizeof *got);
@@ -164,12 +167,12 @@ static void check(const shape *c) {
     check_hole(c, 0, 0);
 }
 
-static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_Q8_0, HR_Q4_0};
+static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_Q8_0, HR_I8ROW, HR_Q4_0};
 
 static void types_of_k_and_v(void **state) {
     (void)state;
-    for (int k = 0; k < 5; k++)
-        for (int v = 0; v < 5; v++) {
+    for (int k = 0; k < 6; k++)
+        for (int v = 0; v < 6; v++) {
             check(&(shape){HR_KV_ZORDER, types[k], types[v], 6, 2, 64, 40, 1, 0});
             check(&(shape){HR_KV_PAGED, types[k], types[v], 6, 2, 64, 100, 45, 0});
         }
@@ -191,8 +194,8 @@ static void odd_shapes(void **state) {
 static void shapes_of_models(void **state) {
     (void)state;
     static const uint32_t dims[] = {64, 80, 96, 128, 256};
-    static const hr_dtype kv[] = {HR_BF16, HR_F16, HR_Q8_0, HR_Q4_0};
-    for (uint32_t i = 0; i < 5 * 8 * 4; i += hr_test_quick() ? 7 : 1) {
+    static const hr_dtype kv[] = {HR_BF16, HR_F16, HR_Q8_0, HR_I8ROW, HR_Q4_0};
+    for (uint32_t i = 0; i < 5 * 8 * 5; i += hr_test_quick() ? 7 : 1) {
         const uint32_t dim = dims[i % 5], group = i / 5 % 8 + 1, window = i % 3 == 2 ? 70 : 0;
         const hr_dtype k = dim % 32 ? HR_BF16 : kv[i / 40], v = dim % 32 || i % 2 ? k : HR_BF16;
         const hr_kv_layout layout = (hr_kv_layout)(i % HR_KV_LAYOUT_COUNT);
@@ -403,7 +406,7 @@ static void append_has_the_bits_of_the_reference(void **state) {
     float *k = fix_floats(N * DIM, 11);
     for (int d = 0; d < 32; d++) k[d] = 0; /* a group of zeros */
     for (int d = 32; d < 64; d++) k[d] *= 1e-6f, k[d + DIM] *= 1e4f;
-    for (int t = 0; t < 5; t++) {
+    for (int t = 0; t < 6; t++) {
         const hr_dtype plane = types[t] == HR_Q8_0 ? HR_I8G32 : types[t];
         const hr_kernel *append;
         for (size_t i = 0; (append = fix_kernel(HR_FAM_KV_APPEND, i)); i++) {

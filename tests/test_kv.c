@@ -377,11 +377,12 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, const hr_ker
 
 static void every_layout_gives_the_same_bits(void **state) {
     (void)state;
-    static const hr_dtype types[][2] = {{HR_BF16, HR_BF16}, {HR_F32, HR_Q4_0}, {HR_Q8_0, HR_F16}, {HR_Q4_0, HR_Q8_0}};
+    static const hr_dtype types[][2] = {
+        {HR_BF16, HR_BF16}, {HR_F32, HR_Q4_0}, {HR_Q8_0, HR_F16}, {HR_Q4_0, HR_Q8_0}, {HR_I8ROW, HR_I8ROW}};
     static const uint32_t pages[] = {1, 2, 16, 32, 256};
     const hr_kernel *attn;
     for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
-        for (int t = 0; t < 4; t++) {
+        for (int t = 0; t < 5; t++) {
             const hr_dtype k = types[t][0], v = types[t][1];
             if (attn->isa == HR_ISA_GENERIC && t != 0) continue; /* the body is the same; keep the test short */
             if (!fix_takes(attn, k, v, attn->n_min)) continue;

@@ -10,13 +10,6 @@ static int act_of(const char *name) {
     return -1; /* auto */
 }
 
-/* The parser has checked that the name is a type. */
-static hr_dtype dtype_of(const char *name) {
-    int t = 0;
-    while (t + 1 < HR_DTYPE_COUNT && strcmp(hr_dtypes[t].name, name)) t++;
-    return (hr_dtype)t;
-}
-
 hr_isa hr_isa_parse(const char *name) {
     int isa = 0;
     while (isa < HR_ISA_AUTO && strcmp(hr_isa_name((hr_isa)isa), name)) isa++;
@@ -51,8 +44,8 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     const char *const *forced = hr_args_texts(args, "--kernel", &n_forced);
     for (size_t i = 0; i < n_forced; i++) HR_TRY(hr_kernel_force_add(c, forced[i]));
     c->act = act_of(hr_args_text(args, "--act"));
-    c->k_type = dtype_of(hr_args_text(args, "--cache-type-k"));
-    c->v_type = dtype_of(hr_args_text(args, "--cache-type-v"));
+    HR_TRY(hr_kv_type_parse(hr_args_text(args, "--cache-type-k"), &c->k_type));
+    HR_TRY(hr_kv_type_parse(hr_args_text(args, "--cache-type-v"), &c->v_type));
     c->isa = hr_isa_parse(hr_args_text(args, "--isa"));
     c->page_size = (uint32_t)hr_args_int(args, "--page-size");
     c->flash = hr_args_int(args, "--flash-attn") == 1;

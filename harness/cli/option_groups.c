@@ -12,7 +12,7 @@ static const char *const other_quants[] = {"q4_0", "int4", "q4_1", "int4", "q4_k
                                            "q4",   "int4", "Q4_0", "int4", "q8_0", "int8", "Q8_0",   "int8",
                                            "q8",   "int8", "fp16", "f16",  "fp32", "f32",  NULL};
 static const char *const acts[] = {"auto", "f32", "bf16", "int8", "int8-row", NULL};
-static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "q4_0", NULL};
+static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "i8row", "q4_0", NULL};
 static const char *const layouts[] = {"head",           "contiguous", "token",    "block",    "paged", "paged-nhd",
                                       "paged-identity", "zorder",     "zorder-h", "shuffled", NULL};
 static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "128", "256", NULL};

@@ -133,15 +133,6 @@ static hr_status add_rows(builder *b, const hr_cell_config *point, size_t info) 
     return HR_OK;
 }
 
-static hr_status dtype_of(const char *name, hr_dtype *out) {
-    for (int t = 0; t < HR_DTYPE_COUNT; t++)
-        if (!strcmp(hr_dtypes[t].name, name)) {
-            *out = (hr_dtype)t;
-            return HR_OK;
-        }
-    HR_FAIL(HR_ERR_USAGE, "unknown KV type '%s'", name);
-}
-
 static hr_status act_of(const char *name, const hr_model_info *info, const hr_cell_config *c, int *out) {
     if (!strcmp(name, "auto")) {
         *out = hr_cell_resolve_act(c->quant, info->type, c->isa);
@@ -175,8 +166,8 @@ static hr_status add_point(builder *b, hr_cell_config c, size_t info, const poin
         if (!strcmp(hr_isa_name((hr_isa)i), a->isa.v[at->isa])) isa = (hr_isa)i;
     HR_TRY(hr_isa_resolve(isa, &c.isa));
     HR_TRY(act_of(a->act.v[at->act], &b->plan->infos[info], &c, &c.act));
-    HR_TRY(dtype_of(a->k_type.v[at->k], &c.k_type));
-    HR_TRY(dtype_of(a->v_type.v[at->v], &c.v_type));
+    HR_TRY(hr_kv_type_parse(a->k_type.v[at->k], &c.k_type));
+    HR_TRY(hr_kv_type_parse(a->v_type.v[at->v], &c.v_type));
     HR_TRY(hr_kv_layout_parse(a->kv_layout.v[at->layout], &c.kv_layout));
     const bool paged = hr_kv_is_paged(c.kv_layout);
     c.page_size = paged ? a->page_size.v[at->page] : HR_CELL_NULL;

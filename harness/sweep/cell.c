@@ -80,7 +80,7 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
              " page=%" PRId64 " alloc=%s fa=%d fusion=%s weights=%s t=%" PRId64 " isa=%s device=%s",
              model_hash, machine_class, input, kinds[c->kind], c->n_prompt, c->n_gen, c->isl, c->osl, c->depth,
              c->n_seqs, c->batch, c->ubatch, hr_quant_name(c->quant), hr_act_name((hr_act)c->act),
-             hr_dtypes[c->k_type].name, hr_dtypes[c->v_type].name, hr_kv_layout_name(c->kv_layout), c->page_size,
+             hr_kv_type_name(c->k_type), hr_kv_type_name(c->v_type), hr_kv_layout_name(c->kv_layout), c->page_size,
              c->kv_alloc, c->flash, hr_fusion_text(c->fusion, fusion), hr_weights_name(c->weights), c->threads,
              hr_isa_name(c->isa), HR_CELL_DEVICE);
     size_t used = strlen(text);
@@ -230,8 +230,8 @@ json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr
     SET("n_batch", axis(c->batch));
     SET("n_ubatch", axis(c->ubatch));
     SET("n_threads", axis(c->threads));
-    SET("type_k", json_string(hr_dtypes[c->k_type].name));
-    SET("type_v", json_string(hr_dtypes[c->v_type].name));
+    SET("type_k", json_string(hr_kv_type_name(c->k_type)));
+    SET("type_v", json_string(hr_kv_type_name(c->v_type)));
     SET("n_gpu_layers", json_integer(0));
     SET("flash_attn", json_boolean(c->flash));
     SET("n_prompt", axis(c->n_prompt));

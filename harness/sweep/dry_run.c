@@ -59,8 +59,8 @@ static json_t *plan_row(const hr_sweep_plan *plan, const hr_sweep_cell *cell, do
     hr_cell_test(c, test, sizeof test);
     json_t *row =
         json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "test", test, "model", c->model, "quant",
-                  hr_quant_name(c->quant), "act", hr_act_name((hr_act)c->act), "type_k", hr_dtypes[c->k_type].name,
-                  "type_v", hr_dtypes[c->v_type].name, "kv_layout", hr_kv_layout_name(c->kv_layout), "kv_alloc",
+                  hr_quant_name(c->quant), "act", hr_act_name((hr_act)c->act), "type_k", hr_kv_type_name(c->k_type),
+                  "type_v", hr_kv_type_name(c->v_type), "kv_layout", hr_kv_layout_name(c->kv_layout), "kv_alloc",
                   c->kv_alloc, "flash_attn", (int)c->flash, "isa", hr_isa_name(c->isa));
     char fusion[HR_FUSION_TEXT];
     json_object_set_new(row, "fusion", json_string(hr_fusion_text(c->fusion, fusion)));

@@ -32,7 +32,10 @@ static void attn_decode_bf16(const hr_attn *a, size_t unit0, size_t unit1, void 
 }
 
 /* A cache of f16 is decoded in f32: that costs no time there and keeps its bits. */
-enum { DECODE_TYPES = 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_Q4_0, TILE_TYPES = DECODE_TYPES | 1 << HR_F16 };
+enum {
+    DECODE_TYPES = 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0,
+    TILE_TYPES = DECODE_TYPES | 1 << HR_F16
+};
 
 #define ATTN_BF16_ROW(text, types, least, most, function)                                                            \
     {                                                                                                                \

@@ -170,12 +170,16 @@ static __attribute__((noinline)) void attn_quad_scores(hr_dtype t, const attn_qu
     if (t == HR_Q8_0) {
         ATTN_QUAD_QK(HR_Q8_0)
     }
+    if (t == HR_I8ROW) {
+        ATTN_QUAD_QK(HR_I8ROW)
+    }
     ATTN_QUAD_QK(HR_Q4_0)
 }
 static __attribute__((noinline)) void attn_quad_outputs(hr_dtype t, const attn_quad *w, const attn_rows *v, uint32_t n,
                                                         attn_ahead next) {
     if (t == HR_BF16) ATTN_QUAD(attn_quad_pv, HR_BF16, w, v, n, next)
     if (t == HR_Q8_0) ATTN_QUAD(attn_quad_pv, HR_Q8_0, w, v, n, next)
+    if (t == HR_I8ROW) ATTN_QUAD(attn_quad_pv, HR_I8ROW, w, v, n, next)
     ATTN_QUAD(attn_quad_pv, HR_Q4_0, w, v, n, next)
 }
 

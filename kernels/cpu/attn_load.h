@@ -73,6 +73,8 @@ HR_INLINE v_f attn_load(hr_dtype t, const uint8_t *row, const uint16_t *scale, s
         return v_load_f16((const uint16_t *)(const void *)row + d);
     case HR_Q8_0:
         return v_mul(v_load_i8((const int8_t *)row + d), v_set(v_f16(scale[d / 32])));
+    case HR_I8ROW:
+        return v_mul(v_load_i8((const int8_t *)row + d), v_set(v_f16(scale[0])));
     default: /* Q4_0 */
         return v_mul(v_load_nibbles(row + d / 32 * 16 + d % 16, d % 32 >= 16), v_set(v_f16(scale[d / 32])));
     }

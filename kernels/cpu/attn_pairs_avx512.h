@@ -51,9 +51,9 @@ HR_INLINE v_f attn_load16(hr_dtype t, const uint8_t *row, const uint16_t *scale,
 /* Elements d..d + 31 of a row as bf16, zeros from dim on. */
 HR_INLINE __m512i attn_load32(hr_dtype t, const uint8_t *row, const uint16_t *scale, size_t d, size_t dim) {
     if (t == HR_BF16) return _mm512_maskz_loadu_epi16(hr_mask32(dim - d), (const uint16_t *)(const void *)row + d);
-    if (t == HR_Q8_0 || t == HR_Q4_0) { /* d is a multiple of 32: one scale */
-        const __m512 f = _mm512_cvtph_ps(_mm256_set1_epi16((short)scale[d / 32]));
-        if (t == HR_Q8_0)
+    if (t == HR_Q8_0 || t == HR_I8ROW || t == HR_Q4_0) { /* d is a multiple of 32: one scale */
+        const __m512 f = _mm512_cvtph_ps(_mm256_set1_epi16((short)scale[t == HR_I8ROW ? 0 : d / 32]));
+        if (t != HR_Q4_0)
             return attn_bf16(_mm512_mul_ps(v_load_i8((const int8_t *)row + d), f),
                              _mm512_mul_ps(v_load_i8((const int8_t *)row + d + 16), f));
         const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(row + d / 2)));

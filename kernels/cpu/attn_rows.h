@@ -93,18 +93,20 @@ HR_INLINE void attn_rows_pv(hr_dtype t, const int heads, const attn_rows *v, uin
         fn(t, 4, __VA_ARGS__);    \
         return;                   \
     }
-#define HR_ATTN_TYPES(fn, ...)                  \
-    switch (t) {                                \
-    case HR_F32:                                \
-        HR_ATTN_HEADS(fn, HR_F32, __VA_ARGS__)  \
-    case HR_BF16:                               \
-        HR_ATTN_HEADS(fn, HR_BF16, __VA_ARGS__) \
-    case HR_F16:                                \
-        HR_ATTN_HEADS(fn, HR_F16, __VA_ARGS__)  \
-    case HR_Q8_0:                               \
-        HR_ATTN_HEADS(fn, HR_Q8_0, __VA_ARGS__) \
-    default:                                    \
-        HR_ATTN_HEADS(fn, HR_Q4_0, __VA_ARGS__) \
+#define HR_ATTN_TYPES(fn, ...)                   \
+    switch (t) {                                 \
+    case HR_F32:                                 \
+        HR_ATTN_HEADS(fn, HR_F32, __VA_ARGS__)   \
+    case HR_BF16:                                \
+        HR_ATTN_HEADS(fn, HR_BF16, __VA_ARGS__)  \
+    case HR_F16:                                 \
+        HR_ATTN_HEADS(fn, HR_F16, __VA_ARGS__)   \
+    case HR_Q8_0:                                \
+        HR_ATTN_HEADS(fn, HR_Q8_0, __VA_ARGS__)  \
+    case HR_I8ROW:                               \
+        HR_ATTN_HEADS(fn, HR_I8ROW, __VA_ARGS__) \
+    default:                                     \
+        HR_ATTN_HEADS(fn, HR_Q4_0, __VA_ARGS__)  \
     }
 static void attn_rows_qk_any(hr_dtype t, int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
                              size_t dim, float *score, size_t ld_score, attn_ahead next) {

@@ -39,6 +39,9 @@ static void attn_convert_rows(hr_dtype t, const attn_rows *r, uint32_t from, uin
         case HR_Q8_0:
             attn_convert_row(HR_Q8_0, row, scale, dim, to);
             break;
+        case HR_I8ROW:
+            attn_convert_row(HR_I8ROW, row, scale, dim, to);
+            break;
         default:
             attn_convert_row(HR_Q4_0, row, scale, dim, to);
         }

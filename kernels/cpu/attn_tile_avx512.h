@@ -150,6 +150,9 @@ static void attn_bf16_queries(attn_bf16_tile *w) {
     case HR_Q8_0:                \
         call(HR_Q8_0);           \
         break;                   \
+    case HR_I8ROW:               \
+        call(HR_I8ROW);          \
+        break;                   \
     default:                     \
         call(HR_Q4_0);           \
     }

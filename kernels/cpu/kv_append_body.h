@@ -1,15 +1,15 @@
 /* kv_append_body.h - writing K and V rows in the type of the cache; included once by each attn_*.c. The bits are the
- * same on every ISA: those of the scalar conversions, of hr_quantize_row for q8_0, and for q4_0 a scale of the largest
+ * same on every ISA: those of the scalar conversions, of hr_quantize_row for q8_0 and i8row, and for q4_0 a scale of the largest
  * magnitude over 7. Values that are not finite stay so in f32, f16 and bf16. */
 #ifndef HR_KV_APPEND_BODY_H
 #define HR_KV_APPEND_BODY_H
 
 #include "kernels/cpu/attn_body.h"
 
-/* One group of 32: the scale that is stored is the one that is divided by. */
-HR_INLINE float append_scale(const float *x, float levels, uint16_t *stored) {
+/* One group of n: the scale that is stored is the one that is divided by. */
+HR_INLINE float append_scale(const float *x, size_t n, float levels, uint16_t *stored) {
     float top = 0;
-    for (int i = 0; i < 32; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
+    for (size_t i = 0; i < n; i++) top = fabsf(x[i]) > top ? fabsf(x[i]) : top;
     *stored = hr_f32_to_f16(top / levels);
     return hr_f16_to_f32(*stored);
 }
@@ -19,6 +19,15 @@ HR_INLINE int32_t append_quant(float x, float d, float limit) {
     y = y > limit ? limit : y;
     y = y < -limit ? -limit : y;
     return (int32_t)((y + 12582912.0f) - 12582912.0f);
+}
+
+HR_INLINE void append_int8(const float *x, size_t n, int8_t *q, uint16_t *scale) {
+    const float d = append_scale(x, n, 127, scale);
+    if (!(d > 0)) {
+        memset(q, 0, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) q[i] = (int8_t)append_quant(x[i], d, 127);
 }
 
 static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uint16_t *scale) {
@@ -38,19 +47,14 @@ static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uin
         v_store_f16((uint16_t *)(void *)row, x, dim);
         return;
     case HR_Q8_0:
-        for (size_t b = 0; b < dim / 32; b++) {
-            const float d = append_scale(x + 32 * b, 127, scale + b);
-            int8_t *q = (int8_t *)row + 32 * b;
-            if (!(d > 0)) {
-                memset(q, 0, 32);
-                continue;
-            }
-            for (int i = 0; i < 32; i++) q[i] = (int8_t)append_quant(x[32 * b + i], d, 127);
-        }
+        for (size_t b = 0; b < dim / 32; b++) append_int8(x + 32 * b, 32, (int8_t *)row + 32 * b, scale + b);
+        return;
+    case HR_I8ROW:
+        append_int8(x, dim, (int8_t *)row, scale);
         return;
     default: /* Q4_0 */
         for (size_t b = 0; b < dim / 32; b++) {
-            const float d = append_scale(x + 32 * b, 7, scale + b), *from = x + 32 * b;
+            const float d = append_scale(x + 32 * b, 32, 7, scale + b), *from = x + 32 * b;
             uint8_t *q = row + 16 * b;
             if (!(d > 0)) {
                 memset(q, 0x88, 16);
@@ -83,7 +87,7 @@ static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const f
     }
 }
 
-enum { HR_KV_TYPES = 1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_Q4_0 };
+enum { HR_KV_TYPES = 1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0 };
 
 /* The rows of one ISA. */
 /* clang-format off */

@@ -25,6 +25,29 @@ hr_status hr_kv_layout_parse(const char *name, hr_kv_layout *out) {
             name);
 }
 
+static const struct {
+    hr_dtype type;
+    const char *name;
+} type_names[] = {{HR_F32, "f32"},   {HR_F16, "f16"},     {HR_BF16, "bf16"},
+                  {HR_Q8_0, "q8_0"}, {HR_I8ROW, "i8row"}, {HR_Q4_0, "q4_0"}};
+enum { TYPES = sizeof type_names / sizeof type_names[0] };
+
+const char *hr_kv_type_name(hr_dtype type) {
+    for (int i = 0; i < TYPES; i++)
+        if (type_names[i].type == type) return type_names[i].name;
+    return (unsigned)type < HR_DTYPE_COUNT ? hr_dtypes[type].name : "unknown";
+}
+
+hr_status hr_kv_type_parse(const char *name, hr_dtype *out) {
+    for (int i = 0; i < TYPES; i++) {
+        if (strcmp(name, type_names[i].name) == 0) {
+            *out = type_names[i].type;
+            return HR_OK;
+        }
+    }
+    HR_FAIL(HR_ERR_USAGE, "KV type %.60s is unknown: use f32, f16, bf16, q8_0, i8row or q4_0", name);
+}
+
 /* Bytes of a row of rows and of its scales. */
 static hr_status row_bytes(hr_dtype type, uint32_t head_dim, size_t *rows, size_t *scales) {
     *scales = 0;
@@ -37,19 +60,20 @@ static hr_status row_bytes(hr_dtype type, uint32_t head_dim, size_t *rows, size_
         *rows = (size_t)head_dim * 2;
         return HR_OK;
     case HR_Q8_0:
+    case HR_I8ROW:
     case HR_Q4_0:
         if (head_dim % 32) {
             HR_FAIL(HR_ERR_UNSUPPORTED,
                     "KV type %s needs a head dimension that is a multiple of 32, this model has %u: use f32, f16 or "
                     "bf16",
-                    hr_dtypes[type].name, head_dim);
+                    hr_kv_type_name(type), head_dim);
         }
-        *rows = type == HR_Q8_0 ? head_dim : head_dim / 2;
-        *scales = (size_t)head_dim / 32 * 2;
+        *rows = type == HR_Q4_0 ? head_dim / 2 : head_dim;
+        *scales = type == HR_I8ROW ? 2 : (size_t)head_dim / 32 * 2;
         return HR_OK;
     default:
-        HR_FAIL(HR_ERR_UNSUPPORTED, "KV type %s is not supported: use f32, f16, bf16, q8_0 or q4_0",
-                (unsigned)type < HR_DTYPE_COUNT ? hr_dtypes[type].name : "unknown");
+        HR_FAIL(HR_ERR_UNSUPPORTED, "KV type %s is not supported: use f32, f16, bf16, q8_0, i8row or q4_0",
+                hr_kv_type_name(type));
     }
 }
 

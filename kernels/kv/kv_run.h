@@ -45,8 +45,12 @@ static inline bool hr_kv_is_paged(hr_kv_layout layout) {
 
 enum { HR_KV_K, HR_KV_V, HR_KV_KS, HR_KV_VS, HR_KV_PLANES };
 
-/* The types a cache may have: F32, BF16, F16, Q8_0 (int8 rows, f16 scale per 32 in the scale plane), Q4_0 (nibbles as
- * in dtype.h's I4G32, f16 scale per 32 in the scale plane). The names are the field's; no block is interleaved. */
+/* The types a cache may have: F32, BF16, F16, Q8_0 (int8 rows, f16 scale per 32 in the scale plane), I8ROW (int8 rows,
+ * one f16 scale in the scale plane), Q4_0 (nibbles as in dtype.h's I4G32, f16 scale per 32 in the scale plane). No block
+ * is interleaved. Their names are the field's: "f32", "bf16", "f16", "q8_0", "i8row", "q4_0". */
+const char *hr_kv_type_name(hr_dtype type);
+/* ERR_USAGE naming the types there are. */
+hr_status hr_kv_type_parse(const char *name, hr_dtype *out);
 
 typedef struct hr_kv_geom {
     hr_kv_layout layout;
