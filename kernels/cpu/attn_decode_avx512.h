@@ -52,7 +52,7 @@ HR_INLINE void attn_quad_qk(hr_dtype t, const int heads, const int blocks, const
         HR_UNROLL for (int g = 0; g < heads; g++) HR_UNROLL for (int j = 0; j < 4; j++) acc[g][j] = _mm512_setzero_ps();
         attn_fetch_some(&next, i, 4);
         size_t d = 0;
-        HR_UNROLL for (; d + 32 <= dim; d += 32) {
+        HR_UNROLL_SOME for (; d + 32 <= dim; d += 32) {
             __m512i kk[4];
             HR_UNROLL for (int j = 0; j < 4; j++) kk[j] = attn_load32(t, row[j], scale[j], d, d + 32);
             HR_UNROLL for (int g = 0; g < heads; g++) {

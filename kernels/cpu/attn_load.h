@@ -9,9 +9,11 @@
 #endif
 
 #ifdef __clang__
-#define HR_UNROLL _Pragma("unroll")
+#define HR_UNROLL      _Pragma("unroll")
+#define HR_UNROLL_SOME /* of a length that may be unknown: clang takes "unroll" as wholly or not at all */
 #else
-#define HR_UNROLL _Pragma("GCC unroll 8")
+#define HR_UNROLL      _Pragma("GCC unroll 8")
+#define HR_UNROLL_SOME HR_UNROLL
 #endif
 
 /* Addresses of the K or V rows (and scales) of up to a chunk of positions, padded to a multiple of 4 by the last. */
