@@ -29,6 +29,21 @@ static const hr_opt opt_list = {.name = "--list",
                                 .kind = HR_OPT_FLAG,
                                 .help = "the claims and how each is tested; nothing is measured"};
 
+static const hr_opt opt_ppl_model = {.name = "--ppl-model",
+                                     .group = "Measurement",
+                                     .kind = HR_OPT_TEXT,
+                                     .min = 1,
+                                     .metavar = "FILE",
+                                     .help = "trained weights for claims about quality; default: the SmolLM2 of the "
+                                             "tests, where it was fetched"};
+static const hr_opt opt_ppl_text = {.name = "--ppl-text",
+                                    .group = "Measurement",
+                                    .kind = HR_OPT_TEXT,
+                                    .min = 1,
+                                    .metavar = "FILE",
+                                    .help = "the text that it is to predict; default: tests/golden/long.txt, where "
+                                            "that is"};
+
 static void show(double share, const char *id, void *context) {
     hr_progress_show(context, share, -1, "claims: %s", id);
 }
@@ -61,16 +76,17 @@ static hr_status list(const hr_output *output) {
     return status;
 }
 
-/* The rows are part of the record of the run: `run.json` of the store, key `claims`. */
-static hr_status keep(hr_store *store, const hr_args *args, json_t *rows, hr_status end) {
+/* A run of its own in the store, with its rows; whatever it holds of an interrupted run is whole rows. */
+static hr_status keep(hr_store *store, const hr_args *args, const json_t *rows, hr_status end) {
     hr_machine machine;
     char *run_id = NULL;
     HR_TRY(hr_machine_get(&machine));
     json_t *facts = hr_machine_json(&machine);
-    json_t *record = json_pack("{s:s, s:o, s:s, s:s, s:O}", "command", "claims", "args", hr_args_json(args),
-                               "build_commit", hr_commit(), "compiler", hr_compiler(), "claims", rows);
+    json_t *record = json_pack("{s:s, s:o, s:s, s:s}", "command", "claims", "args", hr_args_json(args), "build_commit",
+                               hr_commit(), "compiler", hr_compiler());
     hr_status status = record && facts ? hr_store_begin_run(store, record, facts, &run_id)
                                        : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
+    if (status == HR_OK) status = hr_store_put_claims(store, run_id, rows);
     if (status == HR_OK) status = hr_store_end_run(store, run_id, end == HR_OK ? 0 : HR_EXIT_INTERRUPTED);
     hr_free(run_id);
     json_decref(record), json_decref(facts);
@@ -82,8 +98,12 @@ static hr_status claims(const hr_args *args) {
     hr_progress progress;
     HR_TRY(hr_output_resolve(args, &output));
     if (hr_args_flag(args, "--list")) return list(&output);
-    hr_claims_options options = {
-        .quick = hr_args_flag(args, "--quick"), .stop = hr_interrupted, .progress = show, .context = &progress};
+    hr_claims_options options = {.quick = hr_args_flag(args, "--quick"),
+                                 .stop = hr_interrupted,
+                                 .progress = show,
+                                 .context = &progress,
+                                 .ppl_model = hr_args_text(args, "--ppl-model"),
+                                 .ppl_text = hr_args_text(args, "--ppl-text")};
     const char *words[WORDS_MAX];
     size_t n = 0;
     const char *const *given = hr_args_texts(args, "--only", &n);
@@ -122,7 +142,8 @@ static int run(const hr_args *args) {
     return status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
 }
 
-static const hr_opt *const options[] = {&opt_only, &opt_quick, &opt_list, HR_OPTS_OUTPUT, &hr_opt_db, NULL};
+static const hr_opt *const options[] = {&opt_only,     &opt_quick,     &opt_list,  &opt_ppl_model,
+                                        &opt_ppl_text, HR_OPTS_OUTPUT, &hr_opt_db, NULL};
 static const char *const examples[] = {"headroom claims --quick",
                                        "a first answer to all of them",
                                        "headroom claims --only kv-size,mbu-example,softmax-fp32 --json",
@@ -135,7 +156,7 @@ const hr_command hr_command_claims = {
     .name = "claims",
     .task = "Measure",
     .summary = "published claims about LLM inference, tested on this machine: holds, does not hold, no difference",
-    .synopsis = "headroom claims [--only ID...] [--quick] [-o FORMAT] [--db FILE]",
+    .synopsis = "headroom claims [--only ID...] [--quick] [--ppl-model FILE] [-o FORMAT] [--db FILE]",
     .options = options,
     .positional = "ID",
     .max_positional = WORDS_MAX,

@@ -20,6 +20,10 @@ static const double SECONDS_QUICK = 2, SECONDS_FULL = 15;
 /* An engine pins the thread that opens it; the next one, and the probes, must see all CPUs again. */
 static cpu_set_t all_cpus;
 
+void hr_claim_unpin(void) {
+    sched_setaffinity(0, sizeof all_cpus, &all_cpus);
+}
+
 hr_claims_run *hr_claims_run_create(const hr_claims_options *options) {
     hr_claims_run *run = hr_calloc(1, sizeof *run);
     if (!run) return NULL;
@@ -33,6 +37,8 @@ void hr_claims_run_destroy(hr_claims_run *run) {
     if (!run) return;
     for (unsigned i = 0; i < HR_CLAIM_MODELS; i++) hr_model_destroy(run->models[i].model);
     hr_roofs_destroy(run->roofs);
+    hr_claim_traffic_destroy(run->traffic);
+    hr_claim_text_destroy(run->text);
     hr_free(run);
 }
 
@@ -53,7 +59,7 @@ bool hr_claim_enough(const hr_claims_run *run, size_t n, uint64_t start) {
 
 hr_status hr_claim_peaks(hr_claims_run *run, hr_state *out) {
     if (!run->roofs) {
-        sched_setaffinity(0, sizeof all_cpus, &all_cpus);
+        hr_claim_unpin();
         HR_TRY(hr_roofs_create(0, &run->roofs));
     }
     return hr_roofs_state(run->roofs, (1u << HR_UNIT_COUNT) - 1, out);
@@ -67,7 +73,7 @@ static hr_order default_order(void) {
     return hr_weights_parse(hr_opt_weights.fallback, &order) == HR_OK ? order : HR_ORDER_ROWS;
 }
 
-static hr_status model_of(hr_claims_run *run, const char *spec, hr_quant quant, hr_model **out) {
+hr_status hr_claim_model(hr_claims_run *run, const char *spec, hr_quant quant, hr_model **out) {
     for (unsigned i = 0; i < HR_CLAIM_MODELS; i++)
         if (run->models[i].model && !strcmp(run->models[i].spec, spec) && run->models[i].quant == quant) {
             *out = run->models[i].model;
@@ -76,7 +82,7 @@ static hr_status model_of(hr_claims_run *run, const char *spec, hr_quant quant, 
     struct hr_claim_model *slot = &run->models[run->next_model++ % HR_CLAIM_MODELS];
     hr_model_destroy(slot->model);
     slot->model = NULL;
-    sched_setaffinity(0, sizeof all_cpus, &all_cpus);
+    hr_claim_unpin();
     const hr_load_options load = {.quant = quant, .order = default_order(), .huge_pages = true};
     HR_TRY(hr_model_load(spec, &load, &slot->model));
     snprintf(slot->spec, sizeof slot->spec, "%s", spec);
@@ -98,9 +104,9 @@ static hr_cell_config cell_of(const hr_claims_run *run, const hr_arm_spec *s) {
                         .n_seqs = s->kind == HR_CELL_PP ? HR_CELL_NULL : 1,
                         .batch = 2048,
                         .ubatch = s->n_prompt > 512 && s->kind == HR_CELL_PP ? s->n_prompt : 512,
-                        .k_type = HR_BF16,
-                        .v_type = HR_BF16,
-                        .kv_layout = HR_KV_HEAD,
+                        .k_type = s->kv_type ? s->kv_type : HR_BF16,
+                        .v_type = s->kv_type ? s->kv_type : HR_BF16,
+                        .kv_layout = s->kv_layout,
                         .page_size = HR_CELL_NULL,
                         .flash = !s->naive,
                         .threads = s->threads ? s->threads : run->machine.cores,
@@ -113,12 +119,12 @@ static hr_cell_config cell_of(const hr_claims_run *run, const hr_arm_spec *s) {
 }
 
 static hr_status open_arm(hr_claims_run *run, const hr_arm_spec *s, hr_arm *arm) {
-    HR_TRY(model_of(run, s->model, s->quant, &arm->model));
+    HR_TRY(hr_claim_model(run, s->model, s->quant, &arm->model));
     const hr_cell_config cell = cell_of(run, s);
     hr_engine_config config = hr_cell_engine_config(&cell, hr_model_get_info(arm->model)->ctx);
     config.fusion = s->unfused ? HR_FUSE_ALL & ~s->fuse : HR_FUSE_ALL;
     if (s->depth) config.ubatch = config.batch = 512;
-    sched_setaffinity(0, sizeof all_cpus, &all_cpus);
+    hr_claim_unpin();
     HR_TRY(hr_engine_create(arm->model, &config, &arm->engine));
     const hr_measure_options measure = {
         .rule = {.fixed = 1, .max_seconds = 1e9}, .no_warmup = true, .seed = 1, .slo_ttft_ms = NAN, .slo_tpot_ms = NAN};

@@ -150,20 +150,39 @@ static double norm_ms(const hr_kernel *k, const float *x, const float *w, float 
     return ms_since(start) / NORM_CALLS;
 }
 
-static hr_status norm_rounds(hr_arm *arm, const float *w, float *x, hr_claim_result *out) {
+hr_status hr_claim_norms_init(hr_claim_norms *norms) {
+    const size_t bytes = ((size_t)NORM_VECTORS + 2) * NORM_DIM * sizeof(float);
+    *norms = (hr_claim_norms){.w = hr_pages_alloc(bytes, true), .bytes = bytes};
+    if (!norms->w) HR_FAIL(HR_ERR_MEMORY, "no memory for %zu MB of norm weights", bytes / 1000000);
+    for (size_t i = 0; i < bytes / sizeof(float); i++) norms->w[i] = 1 + (float)(i % 13) * 0.01f;
+    return HR_OK;
+}
+
+void hr_claim_norms_fini(hr_claim_norms *norms) {
+    if (norms->w) hr_pages_free(norms->w, norms->bytes);
+    *norms = (hr_claim_norms){0};
+}
+
+double hr_claim_norm_saved_ms(hr_claim_norms *n) {
     const hr_kernel_query q = {.family = HR_FAM_NORM, .isa = hr_isa_best(), .n = 1};
     const hr_kernel *k = hr_kernel_choose(&q);
+    const float *x = n->w + (size_t)NORM_VECTORS * NORM_DIM;
+    float *y = n->w + ((size_t)NORM_VECTORS + 1) * NORM_DIM;
+    const double cold = norm_ms(k, x, n->w, y, 5, &n->at);
+    return cold - norm_ms(k, x, n->w, y, 0, &n->at);
+}
+
+static hr_status norm_rounds(hr_arm *arm, hr_claim_norms *weights, hr_claim_result *out) {
     const double norms = 2.0 * hr_model_get_info(arm->model)->n_layers + 1;
     double v[HR_CLAIM_SAMPLES], saved = 0;
-    size_t n = 0, at = 0;
+    size_t n = 0;
     const uint64_t start = hr_now_ns();
     while (n < HR_CLAIM_SAMPLES && !hr_claim_enough(arm->run, n, start)) {
         json_t *result = NULL;
         HR_TRY(hr_arm_run(arm, &result));
         const double step = json_number_value(json_object_get(result, "step_ms"));
         json_decref(result);
-        const double cold = norm_ms(k, x, w, x + NORM_DIM, 5, &at), hot = norm_ms(k, x, w, x + NORM_DIM, 0, &at);
-        saved = (cold - hot) * norms;
+        saved = hr_claim_norm_saved_ms(weights) * norms;
         v[n++] = step / (step - saved);
     }
     out->measured = hr_claim_of_samples(v, n);
@@ -176,15 +195,13 @@ static hr_status norm_rounds(hr_arm *arm, const float *w, float *x, hr_claim_res
 
 hr_status hr_test_small_params(hr_claims_run *run, const hr_claim *claim, hr_claim_result *out) {
     (void)claim;
-    const size_t bytes = ((size_t)NORM_VECTORS + 2) * NORM_DIM * sizeof(float);
-    float *w = hr_pages_alloc(bytes, true);
-    if (!w) HR_FAIL(HR_ERR_MEMORY, "no memory for %zu MB of norm weights", bytes / 1000000);
-    for (size_t i = 0; i < bytes / sizeof *w; i++) w[i] = 1 + (float)(i % 13) * 0.01f;
+    hr_claim_norms norms;
+    HR_TRY(hr_claim_norms_init(&norms));
     const hr_arm_spec spec = {.model = "synth:llama-3.2-1b:layers=2:vocab=8192", .kind = HR_CELL_TG, .n_gen = 16};
     hr_arm arm;
     hr_status status = hr_arm_open(run, &spec, &arm);
-    if (status == HR_OK) status = norm_rounds(&arm, w, w + (size_t)NORM_VECTORS * NORM_DIM, out);
+    if (status == HR_OK) status = norm_rounds(&arm, &norms, out);
     if (arm.run) hr_arm_close(&arm);
-    hr_pages_free(w, bytes);
+    hr_claim_norms_fini(&norms);
     return status;
 }

@@ -47,12 +47,22 @@ static json_t *row_of(const hr_claim *c, const hr_claim_result *r) {
         verdict = hr_claim_judge(&c->rule, m, why, sizeof why);
     join(text, sizeof text, why, r->reason[0] ? "" : r->note);
     const bool value = c->test && !r->reason[0];
-    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:o, s:s, s:s, s:o}", "id", c->id, "claim", c->claim,
-                     "source", "practitioners' guides", "published", c->published, "measured",
-                     hr_real_or_null(value ? m->value : NAN), "ci95_lo", hr_real_or_null(value ? m->lo : NAN),
-                     "ci95_hi", hr_real_or_null(value ? m->hi : NAN), "unit", c->unit, "n",
-                     value ? json_integer((json_int_t)m->n) : json_null(), "verdict", hr_verdict_names[verdict],
-                     "reason", text, "how", c->test ? json_string(c->how) : json_null());
+    json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:s, s:o, s:s, s:s, s:o}", "id", c->id, "claim",
+                            c->claim, "source", "practitioners' guides", "published", c->published, "measured",
+                            hr_real_or_null(value ? m->value : NAN), "ci95_lo", hr_real_or_null(value ? m->lo : NAN),
+                            "ci95_hi", hr_real_or_null(value ? m->hi : NAN), "unit", c->unit, "n",
+                            value ? json_integer((json_int_t)m->n) : json_null(), "verdict", hr_verdict_names[verdict],
+                            "reason", text, "how", c->test ? json_string(c->how) : json_null());
+    json_t *samples = json_array();
+    for (size_t i = 0; value && i < m->n; i++) json_array_append_new(samples, hr_real_or_null(m->samples[i]));
+    json_t *rule =
+        json_pack("{s:s, s:o, s:o, s:o}", "kind", hr_claim_rule_names[c->rule.kind], "lo", hr_real_or_null(c->rule.lo),
+                  "hi", hr_real_or_null(c->rule.hi), "null", hr_real_or_null(c->rule.null));
+    if (row && !json_object_set_new(row, "samples", samples) &&
+        !json_object_set_new(row, "exact", json_boolean(value && m->exact)) && !json_object_set_new(row, "rule", rule))
+        return row;
+    json_decref(row);
+    return NULL;
 }
 
 static hr_status one(hr_claims_run *run, const hr_claim *c, json_t *rows) {

@@ -9,6 +9,7 @@
 #define HR_CLAIMS_H
 
 #include "harness/roof/roof.h"
+#include <jansson.h>
 #include <stdbool.h>
 
 /* ---- the verdict: pure (claim_verdict.c) ---- */
@@ -17,23 +18,28 @@ typedef enum hr_verdict { HR_VERDICT_HOLDS, HR_VERDICT_FAILS, HR_VERDICT_SAME, H
 extern const char *const hr_verdict_names[]; /* "holds", "does not hold", "no difference", "not testable here" */
 
 typedef enum hr_rule_kind { HR_RULE_AT_LEAST, HR_RULE_AT_MOST, HR_RULE_BETWEEN } hr_rule_kind;
+extern const char *const hr_claim_rule_names[]; /* "at least", "at most", "between" */
 typedef struct hr_claim_rule {
     hr_rule_kind kind;
     double lo, hi; /* AT_LEAST: lo; AT_MOST: hi; BETWEEN: both */
     double null;   /* the value that means no effect (1 for ratios); NaN or 0: the claim is not about an effect */
 } hr_claim_rule;
 
+enum { HR_CLAIM_SAMPLES = 64 };
 typedef struct hr_claim_measured {
     double value, lo, hi; /* median and its 95 % interval; lo = hi = value for arithmetic */
     size_t n;
-    bool exact; /* arithmetic: no samples are needed */
+    bool exact;                       /* arithmetic: no samples are needed */
+    double samples[HR_CLAIM_SAMPLES]; /* [n] as they were taken */
 } hr_claim_measured;
 
 /* reason: one sentence, also for the verdict UNTESTED, which here means that the interval holds both answers. */
 hr_verdict hr_claim_judge(const hr_claim_rule *rule, const hr_claim_measured *measured, char *reason, size_t n);
-/* Median and interval of the samples, which are put in order. */
+/* Median and interval of the samples, at most HR_CLAIM_SAMPLES, which are put in order. */
 hr_claim_measured hr_claim_of_samples(double *samples, size_t n);
 hr_claim_measured hr_claim_exact(double value);
+/* The verdict once more, from the samples and the rule of a stored row. ERR_INPUT for a row that lacks what it needs. */
+hr_status hr_claim_judge_row(const json_t *row, hr_verdict *out);
 
 /* ---- claims and their tests ---- */
 
@@ -63,14 +69,15 @@ bool hr_claim_named(const hr_claim *claim, const char *word);
 
 typedef struct hr_claims_options {
     bool quick;
-    const char *const *only; /* [n_only]; none: all */
+    const char *ppl_model, *ppl_text; /* trained weights and a text for claims about quality; NULL: what is at hand */
+    const char *const *only;          /* [n_only]; none: all */
     size_t n_only;
     bool (*stop)(void);
     void (*progress)(double share, const char *id, void *context);
     void *context;
 } hr_claims_options;
-/* *rows, a new reference: [{id, claim, source, published, measured, ci95_lo, ci95_hi, unit, n, verdict, reason, how}], what
- * was done before an interruption included (then ERR_INTERRUPTED). A test that fails is a row `not testable here` with the
+/* *rows, a new reference: [{id, claim, source, published, measured, ci95_lo, ci95_hi, unit, n, verdict, reason, how,
+ * samples, exact, rule: {kind, lo, hi, null}}], what was done before an interruption included (then ERR_INTERRUPTED). A test that fails is a row `not testable here` with the
  * error. ERR_USAGE for an unknown word of `only`. */
 hr_status hr_claims_run_all(const hr_claims_options *options, json_t **rows);
 

@@ -203,7 +203,8 @@ hr_status hr_study_run_parts(const hr_study_options *options, const hr_study_par
 }
 
 hr_status hr_study_run(const hr_study_options *options, json_t **out, char **failed) {
-    static const hr_study_part *const parts[] = {&hr_study_layouts, &hr_study_operations, &hr_study_dtypes, NULL};
+    static const hr_study_part *const parts[] = {&hr_study_layouts, &hr_study_operations, &hr_study_dtypes,
+                                                 &hr_study_allocators, NULL};
     hr_study_session *session = NULL;
     *out = NULL;
     if (failed) *failed = NULL;

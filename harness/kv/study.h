@@ -6,7 +6,7 @@
  *
  * Every row: {part, name, key, n, median, ci95_lo, ci95_hi, unit, samples}; unit of times "us", samples in that unit.
  * key: text that is the same for the same row ("decode kv_heads=8 head_dim=64 group=4 bf16 context=4096 batch=1 cold zorder").
- * Rows of parts layouts, operations and dtypes also have {handoff_ns, read_gb_s_before, read_gb_s_after, state_class, flags}
+ * Rows also have {handoff_ns, read_gb_s_before, read_gb_s_after, state_class, flags}
  * as a cell has them (cli.md): the machine's state around the point.
  *
  * part "layouts" (a read of all positions by attention) and "operations" (append, append-chunk, fork, evict, offload,
@@ -32,9 +32,17 @@
  *     ppl: [{ctx, ppl, delta_pct, model}] or null with ppl_reason; delta_pct: perplexity over that of bf16 in the same
  *     windows - 1; median: decode step at `context`, unit "ms"; vs_bf16 as vs_head
  * part "allocators", name = the allocator:
- *     budget_pct concurrency requests distribution threshold compact_every share_prefix page_size
- *     reserved_bytes used_bytes waste_inside_pct waste_between_pct failed_admissions largest_batch compactions compact_ms
- *     moved_bytes prefix_hits evictions p50_ms p99_ms requests_s; median: wall time of the traffic, unit "ms" */
+ *     model distribution concurrency requests budget_pct (of the demand: the longest lengths of `concurrency` requests)
+ *     budget_bytes threshold compact_every share_prefix page_size prepared (room for the median output at admission);
+ *                   null where they do not concern the allocator
+ *     median        wall time of the traffic, unit "ms"; requests_s; overhead_pct: of it in the simulator's own loop
+ *     vs_paged      as vs_head, against plain pages in the same traffic; null for these
+ *     reserved_bytes used_bytes waste_inside_pct (of reserved) waste_between_pct (of the budget): means over the steps at
+ *                   which requests waited; over all steps when none did
+ *     failed_admissions failed_by_pieces (for want of one free piece; pool and hybrid) preemptions compactions compact_ms
+ *     moved_bytes prefix_hits evictions: means of a traffic; largest_batch: the largest of all
+ *     p50_ms p99_ms of a request from arrival to last token; ttft_p50_ms ttft_p99_ms to the first; token_p50_ms
+ *     token_p99_ms of the gaps between tokens, what a preempted request waits included */
 #ifndef HR_STUDY_H
 #define HR_STUDY_H
 
