@@ -198,7 +198,8 @@ static hr_status check_pages(const hr_kv_cache *c) {
 
 static hr_status check_table(const hr_kv_cache *c, uint32_t seq) {
     const hr_kv_seq *s = &c->seqs[seq];
-    const uint32_t p = c->geom.page_size, *table = hr_kv_table(c, seq), end = hr_kv_pages_for(c, s->len);
+    const uint32_t p = c->geom.page_size, *table = hr_kv_table(c, seq);
+    const uint32_t end = c->slots[seq].paged ? hr_kv_pages_for(c, s->len) : 0; /* an extent needs no page */
     for (uint32_t i = 0; i < c->seq_pages; i++) {
         const bool held = table[i] != HR_KV_NONE;
         const uint32_t to = (i + 1) * p < s->len ? (i + 1) * p : s->len;
