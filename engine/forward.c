@@ -76,9 +76,13 @@ void hr_pass_inputs(void *context, unsigned thread, unsigned n_threads) {
     pass *p = context;
     size_t t0, t1;
     hr_share(p->n, p->group.tile ? p->group.tile : 1, thread, n_threads, &t0, &t1);
-    if (t0 == t1) return;
-    if (p->out) p->plan->norm->fn.norm(p->in, p->dim, p->weight, p->out, p->dim, p->dim, p->m->hp.rms_eps, t0, t1);
-    p->group.acts->fn.acts(&p->e->b.acts, p->out ? p->out : p->in, p->dim, t0, t1);
+    /* a tile at a time, so that what the norm wrote is still in a near cache */
+    const size_t step = p->group.tile ? p->group.tile : t1 - t0;
+    for (size_t t = t0; t < t1; t += step) {
+        const size_t end = t1 - t < step ? t1 : t + step;
+        if (p->out) p->plan->norm->fn.norm(p->in, p->dim, p->weight, p->out, p->dim, p->dim, p->m->hp.rms_eps, t, end);
+        p->group.acts->fn.acts(&p->e->b.acts, p->out ? p->out : p->in, p->dim, t, end);
+    }
 }
 
 static void op_norm(pass *p, const float *x, const float *weight) {

@@ -56,7 +56,7 @@ typedef struct hr_acts {
     uint32_t tile;    /* tokens side by side in `tiles`; 0: none */
     void *tiles;      /* the same values once more, as GEMM kernels of that tile read them: [ceil(n / tile)] areas of
                        hr_acts_tile_bytes; their layout is private to the ISA's acts and GEMM kernels */
-    bool tiles_alone; /* nobody reads the rows of f32 or bf16: they may stay unwritten */
+    bool tiles_alone; /* nobody reads the rows (f32, bf16, q, d, sum): they may stay unwritten */
 } hr_acts;
 
 /* Fills tokens t0..t1-1 of dst (arrays and ld given) from x [n][ldx] floats; with dst->tile also its tiles: then t0 is

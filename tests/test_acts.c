@@ -75,14 +75,19 @@ static void test_acts_tiles_alone(void **state) {
     enum { N = 27, TILE = 12, MOST = 1100 };
     float *x = hr_calloc(N * MOST, sizeof *x);
     for (size_t i = 0; i < (size_t)N * MOST; i++) x[i] = (float)((int)(i * 7919 % 4093) - 2046) / 255.0f;
+    for (size_t i = 0; i < (size_t)N * MOST; i++) /* of int8: quotients amidst two integers, rows of zeros */
+        if (i / MOST % 3 == 1) x[i] = i % 32 ? (float)((int)(i * 7919 % 509) - 254) / 2.0f : 127;
+    memset(x + 6 * MOST, 0, MOST * sizeof *x);
     for (size_t i = 0; i < 4; i++) {
         const size_t k = (size_t[]){32, 100, 512, MOST}[i], ld = hr_align_up(k, 64);
-        for (int type = HR_ACT_F32; type <= HR_ACT_BF16; type++) {
+        for (int type = 0; type < HR_ACT_COUNT; type++) {
             const hr_kernel_query q = {.family = HR_FAM_ACTS, .isa = HR_ISA_AVX512, .act = (hr_act)type, .n = N};
             const hr_kernel *kernel = hr_kernel_choose(&q);
             if (kernel->isa != HR_ISA_AVX512) continue; /* not on this CPU */
             const size_t bytes = 3 * hr_acts_tile_bytes((hr_act)type, TILE, k);
             uint8_t *rows = hr_calloc(N * ld * 4 + 64, 1), *tiles[2];
+            float *d = hr_calloc(N * ld / 32, sizeof *d);
+            int32_t *sum = hr_calloc(N * ld / 32, sizeof *sum);
             for (int alone = 0; alone < 2; alone++) {
                 void *at = (void *)hr_align_up((uintptr_t)rows, 64);
                 tiles[alone] = hr_calloc(bytes, 1);
@@ -92,6 +97,9 @@ static void test_acts_tiles_alone(void **state) {
                              .ld = ld,
                              .f32 = at,
                              .bf16 = at,
+                             .q = at,
+                             .d = d,
+                             .sum = sum,
                              .tile = TILE,
                              .tiles = tiles[alone],
                              .tiles_alone = alone};
@@ -99,7 +107,7 @@ static void test_acts_tiles_alone(void **state) {
                 kernel->fn.acts(&a, x, MOST, TILE, N);
             }
             assert_memory_equal(tiles[1], tiles[0], bytes);
-            hr_free(rows), hr_free(tiles[0]), hr_free(tiles[1]);
+            hr_free(rows), hr_free(d), hr_free(sum), hr_free(tiles[0]), hr_free(tiles[1]);
         }
     }
     hr_free(x);

@@ -1,14 +1,15 @@
 /* panel_gemm_body.h - products of quantized weights in panels with many int8 tokens, over panel_int_body.h.
  *
- * Loops, from outside: blocks of tokens (their tiles stay in the second-level cache), 32 rows, HR_INT_DEPTH groups of
- * columns (whose weights become bytes and float scales once), tiles of tokens. */
+ * Loops, from outside: blocks of tokens, 32 rows, HR_INT_DEPTH groups of columns (whose weights become bytes and float
+ * scales once), tiles of tokens. Weights stay in the second-level cache while all tokens of a block pass by; the tokens
+ * stream from the third, asked for ahead, and so are the next weights, also those of a later call. */
 #ifndef HR_PANEL_GEMM_BODY_H
 #define HR_PANEL_GEMM_BODY_H
 
 #include "kernels/cpu/panel_int_body.h"
 
-/* PAIR panels are one tile; AREAS areas of tokens a block. */
-enum { PAIR = 2 / V_PARTS, AREAS = 22 };
+/* PAIR panels are one tile; AREAS areas of tokens a block: a prompt of 512 reads weights once. */
+enum { PAIR = 2 / V_PARTS, AREAS = 44 };
 
 /* Groups g0 .. of one panel as tiles take them. */
 typedef struct panel {
@@ -110,7 +111,7 @@ typedef struct block {
 HR_INLINE const char *next_groups(const hr_matmul *m, shape s, block b, size_t i) {
     const size_t group = s.type == HR_Q6_K ? Q6_K_BLOCK / 8 : group_bytes(s);
     const bool last = (b.g0 + b.groups) * 32 >= m->w->cols;
-    const size_t p = b.p + i + (last ? PAIR : 0), end = hr_panel_count(b.row1);
+    const size_t p = b.p + i + (last ? PAIR : 0), end = hr_panel_count(m->w->rows);
     return (const char *)hr_panel_data(m->w, p < end ? p : b.p) + (last ? 0 : (b.g0 + b.groups) * group);
 }
 
@@ -129,7 +130,8 @@ HR_INLINE void run_tokens(const hr_matmul *m, hr_dtype type, hr_act act, block b
         for (size_t i = 0; i < have;) {
             const size_t width = tile_width(type, act, have - i);
             tile a = *panels;
-            a.x = x + b.g0 * HR_INT_SLOTS * HR_INT_TILE + i;
+            a.x = x + hr_int_line(all, HR_INT_TILE, b.g0, 0) + i;
+            a.once = x + hr_int_line(all, HR_INT_TILE, b.g0, 8) + i, a.apart = all * HR_INT_TILE + HR_INT_GAP;
             a.starts = type == HR_I8ROW ? x + hr_int_blocks(all, HR_INT_TILE) + b.g0 / HR_INT_DEPTH * HR_INT_TILE + i
                                         : x + hr_int_runs(all, HR_INT_TILE) + b.g0 / 4 * HR_INT_TILE + i;
             a.scales = (const float *)x + hr_int_scales(all, HR_INT_TILE) + i;
@@ -137,6 +139,7 @@ HR_INLINE void run_tokens(const hr_matmul *m, hr_dtype type, hr_act act, block b
             a.tokens = width < have - i ? width : have - i;
             a.ldy = last ? m->ldy : HR_PANEL_ROWS;
             a.add = last && m->add;
+            a.fetch = last;
             for (size_t p = 0; p < PAIR; p++) {
                 float *sums = b.sums + (t + i) * HR_PANEL_ROWS + p * HR_PANEL;
                 a.before[p] = b.g0 ? sums : NULL;
@@ -153,7 +156,7 @@ HR_INLINE void run_tokens(const hr_matmul *m, hr_dtype type, hr_act act, block b
 
 HR_INLINE void run_block(const hr_matmul *m, hr_dtype type, hr_act act, block b, uint8_t *scratch) {
     const size_t end = hr_panel_count(b.row1);
-    tile a = {.groups = b.groups, .start_slot = is_int8(type) ? HR_INT_START_128 : HR_INT_START_8};
+    tile a = {.groups = b.groups};
     for (size_t i = 0; i < PAIR; i++) {
         const panel out = {scratch + i * HR_INT_DEPTH * 8 * LINE,
                            (float *)(scratch + PAIR * HR_INT_DEPTH * 8 * LINE) + i * HR_INT_DEPTH * 2 * HR_PANEL};

@@ -34,7 +34,6 @@ HR_INLINE void gemv_width(const hr_matmul *m, hr_dtype type, hr_act act, int wid
     tile a = {.ldy = m->ldy, .add = m->add, .tokens = w, .groups = groups, .x = x};
     a.starts = type == HR_I8ROW ? x + hr_int_blocks(groups, w) : x + hr_int_runs(groups, w);
     a.scales = (const float *)x + hr_int_scales(groups, w);
-    a.start_slot = is_int8(type) ? HR_INT_START_128 : HR_INT_START_8;
     size_t p = row0 / HR_PANEL;
     const size_t end = hr_panel_count(row1), apart = (end - p) / (size_t)streams;
     for (size_t i = 0; i < apart; i++, p++) run_panels(m, s, a, p, apart, row1);

@@ -37,6 +37,11 @@ enum { LINE = 64, Q6_K_BLOCK = 3328, Q6_K_TOPS = 2048, Q6_K_SUBS = 3072 };
 #ifndef AHEAD
 enum { AHEAD = 4096 };
 #endif
+enum { X_AHEAD = 8 }; /* groups: some 500 cycles, and a core's own fetching ends with each page */
+
+/* Keeps the compiler from moving loads across: it would gather the floats of all tokens behind the integers, where they have
+ * the multipliers to themselves (Zen 5, groups of 32: 785 Gop/s a thread instead of 840, of 874 that the ports allow). */
+#define IN_ORDER() __asm__ volatile("" ::: "memory")
 
 /* What is fixed when a tile is compiled. */
 typedef struct shape {
@@ -54,11 +59,13 @@ typedef struct tile {
     size_t rows[MAX_PANELS];
     size_t ldy;
     bool add;
+    bool fetch; /* y is far away: asked for at the start of the tile */
     size_t groups;
     size_t tokens;                   /* that are stored, of `width` */
     const int32_t *x, *starts;       /* area from the first group on; starts of longer runs */
+    const int32_t *once;             /* ready: line HR_INT_START_128 of the first group, */
+    size_t apart;                    /* and dwords from there to the next line of that group */
     const float *scales;             /* of the tokens */
-    size_t start_slot;               /* HR_INT_START_128 or _8 */
     const float *before[MAX_PANELS]; /* ready: sums of earlier columns [tokens][HR_PANEL_ROWS], or NULL */
     const char *ahead[MAX_PANELS];   /* ready: what is prefetched, `lines` lines a panel and group */
     size_t lines;
@@ -66,6 +73,17 @@ typedef struct tile {
 
 HR_INLINE bool is_int8(hr_dtype t) {
     return t == HR_I8G32 || t == HR_Q8_0 || t == HR_I8ROW;
+}
+
+/* Dwords from group to group of the activations (int_tiles.h). */
+HR_INLINE size_t x_step(shape s) {
+    return (size_t)(s.ready ? 8 : HR_INT_SLOTS) * (size_t)s.step;
+}
+
+/* Line `slot` (8 or more) of group g, whose activations are x. */
+HR_INLINE const int32_t *once(shape s, const tile *a, size_t g, const int32_t *x, int slot) {
+    if (!s.ready) return x + slot * s.step;
+    return a->once + (size_t)(slot - 8) * a->apart + g * (size_t)s.step;
 }
 
 /* Bytes of quants of 8 lines of columns (a group), where that is constant. */
@@ -99,8 +117,27 @@ HR_INLINE void two_lines(shape s, const uint8_t *w, const uint8_t *tops, int i, 
     }
 }
 
-/* dot[t * vectors + v] += half a group. at, tops: the group's lines in a panel; x: the tokens'. */
-HR_INLINE void half_group(shape s, const tile *a, size_t at, size_t tops, int half, const int32_t *x, v_i *dot) {
+/* What happens to the integers of a run at its end. */
+typedef struct finish {
+    size_t d;             /* of the run's scales in each panel */
+    const float *x, *min; /* scales of the tokens, or NULL; Q4_1: their sums */
+    v_f *sum;
+} finish;
+
+/* sum += dot * w scale (* x scale), of one vector and token. */
+HR_INLINE void finish_one(shape s, const tile *a, finish f, int t, int v, v_i dot) {
+    const uint8_t *d = a->d[v / V_PARTS] + f.d;
+    v_f by = v_setf(1), *sum = &f.sum[t * s.panels * V_PARTS + v];
+    if (s.type != HR_I8ROW) by = load_scale(s, d, v % V_PARTS);
+    if (f.x) by = s.type == HR_I8ROW ? v_setf(f.x[t]) : v_mul(by, v_setf(f.x[t]));
+    *sum = v_fma(v_float(dot), by, *sum);
+    if (s.type == HR_Q4_1) *sum = v_fma(load_scale(s, d + scale_bytes(s) / 2, v % V_PARTS), v_setf(f.min[t]), *sum);
+}
+
+/* dot[t * vectors + v] += half a group. at, tops: the group's lines in a panel; x: the tokens'; f: what to do with each sum
+ * as soon as it is whole, or NULL. */
+HR_INLINE void half_group(shape s, const tile *a, size_t at, size_t tops, int half, const int32_t *x, v_i *dot,
+                          const finish *f) {
     const int vectors = s.panels * V_PARTS;
     v_i w[MAX_VECTORS][2];
 #pragma GCC unroll 4
@@ -117,7 +154,12 @@ HR_INLINE void half_group(shape s, const tile *a, size_t at, size_t tops, int ha
         for (int t = 0; t < s.width; t++) {
             const v_i b = v_set(x[i * s.step + t]);
 #pragma GCC unroll 4
-            for (int v = 0; v < vectors; v++) dot[t * vectors + v] = v_dot(dot[t * vectors + v], w[v][i % 2], b);
+            for (int v = 0; v < vectors; v++) {
+                dot[t * vectors + v] = v_dot(dot[t * vectors + v], w[v][i % 2], b);
+                if (!f || i != 7) continue;
+                finish_one(s, a, *f, t, v, dot[t * vectors + v]);
+                IN_ORDER();
+            }
         }
     }
 }
@@ -130,29 +172,13 @@ HR_INLINE void start(shape s, const int32_t *from, v_i *dot) {
         for (int v = 0; v < vectors; v++) dot[t * vectors + v] = v_set(from ? from[t] : 0);
 }
 
-/* sum += dot * w scale (* x scale). */
-HR_INLINE void scale_group(shape s, const tile *a, size_t d_at, const float *x, const v_i *dot, v_f *sum) {
+/* All sums of a run, after its last column: where a stream of weights is the limit. */
+HR_INLINE void finish_all(shape s, const tile *a, finish f, const v_i *dot) {
     const int vectors = s.panels * V_PARTS;
-    const bool block = s.act == HR_ACT_INT8;
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; v++) {
-        const uint8_t *d = a->d[v / V_PARTS] + d_at;
-        v_f scale = v_setf(1);
-        if (s.type != HR_I8ROW) scale = load_scale(s, d, v % V_PARTS);
+    for (int v = 0; v < vectors; v++)
 #pragma GCC unroll 12
-        for (int t = 0; t < s.width; t++) {
-            v_f by = scale;
-            if (block) by = v_setf(x[HR_INT_SCALE * s.step + t]);
-            if (block && s.type != HR_I8ROW) by = v_mul(by, scale);
-            sum[t * vectors + v] = v_fma(v_float(dot[t * vectors + v]), by, sum[t * vectors + v]);
-        }
-        if (s.type == HR_Q4_1) {
-            const v_f min = load_scale(s, d + scale_bytes(s) / 2, v % V_PARTS);
-#pragma GCC unroll 12
-            for (int t = 0; t < s.width; t++)
-                sum[t * vectors + v] = v_fma(min, v_setf(x[HR_INT_SUM * s.step + t]), sum[t * vectors + v]);
-        }
-    }
+        for (int t = 0; t < s.width; t++) finish_one(s, a, f, t, v, dot[t * vectors + v]);
 }
 
 /* Scales of group g (g % 8 of a block of Q6_K), columns 16 * half .. + 15. */
@@ -166,13 +192,13 @@ HR_INLINE void q6_k_group(shape s, const tile *a, size_t g, const int32_t *x, v_
     const int vectors = s.panels * V_PARTS;
     const size_t at = s.ready ? g * 8 * LINE : g / 8 * Q6_K_BLOCK + g % 8 * 4 * LINE;
     const size_t tops = g / 8 * Q6_K_BLOCK + Q6_K_TOPS + g % 8 * 2 * LINE;
-    const float *d = (const float *)x + HR_INT_SCALE * s.step;
+    const float *d = (const float *)once(s, a, g, x, HR_INT_SCALE);
     v_i dot[12];
     v_f both[12];
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-        start(s, x + (HR_INT_START_32 + half) * s.step, dot);
-        half_group(s, a, at, tops, half, x, dot);
+        start(s, once(s, a, g, x, HR_INT_START_32 + half), dot);
+        half_group(s, a, at, tops, half, x, dot, NULL);
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             const v_f scale = q6_k_scale(s, a->w[v / V_PARTS], a->d[v / V_PARTS], g, half, v % V_PARTS);
@@ -191,9 +217,13 @@ HR_INLINE void q6_k_group(shape s, const tile *a, size_t g, const int32_t *x, v_
     }
 }
 
-/* Ready weights: the next panels', a few lines a group. Else what comes AHEAD bytes later in each panel's stream. */
+/* Ready weights: the activations X_AHEAD groups on, and the next panels' lines, a few a group. Else what comes AHEAD bytes
+ * later in each panel's stream. */
 HR_INLINE void prefetch(shape s, tile *a, size_t g, size_t d_at) {
     if (s.ready) {
+        const char *x = (const char *)(a->x + (g + X_AHEAD) * x_step(s));
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8 * HR_INT_TILE * 4; i += LINE) _mm_prefetch(x + i, _MM_HINT_T0);
         for (size_t i = 0; i < a->lines; i++)
 #pragma GCC unroll 2
             for (int p = 0; p < s.panels; p++) _mm_prefetch(a->ahead[p] + (g * a->lines + i) * LINE, _MM_HINT_T1);
@@ -211,26 +241,26 @@ HR_INLINE void prefetch(shape s, tile *a, size_t g, size_t d_at) {
 /* sum[width][vectors] over all groups: Q6_K. */
 HR_INLINE void sum_q6_k(shape s, tile *a, v_f *sum) {
     const int32_t *x = a->x;
-    for (size_t g = 0; g < a->groups; g++, x += HR_INT_SLOTS * s.step) {
+    for (size_t g = 0; g < a->groups; g++, x += x_step(s)) {
         prefetch(s, a, g, g / 8 * 2 * HR_PANEL);
         q6_k_group(s, a, g, x, sum);
     }
 }
 
-/* One run of integers over groups g .. end - 1. */
-HR_INLINE void run_groups(shape s, tile *a, size_t g, size_t end, const int32_t *x, v_i *dot) {
-    for (; g < end; g++, x += HR_INT_SLOTS * s.step) {
-        prefetch(s, a, g, g / 4 * scale_bytes(s));
-        half_group(s, a, g * group_bytes(s), 0, 0, x, dot);
-        half_group(s, a, g * group_bytes(s), 0, 1, x, dot);
-    }
+/* One group of a run. */
+HR_INLINE void run_group(shape s, tile *a, size_t g, size_t d_at, const int32_t *x, v_i *dot, const finish *f) {
+    prefetch(s, a, g, d_at);
+    half_group(s, a, g * group_bytes(s), 0, 0, x, dot, NULL);
+    half_group(s, a, g * group_bytes(s), 0, 1, x, dot, s.ready ? f : NULL);
+    if (!s.ready && f) finish_all(s, a, *f, dot);
 }
 
 /* A scale a row and a token: integers alone. */
 HR_INLINE void sum_rows(shape s, tile *a, v_f *sum) {
+    const int32_t *x = a->x;
     v_i dot[24];
     start(s, a->starts, dot);
-    run_groups(s, a, 0, a->groups, a->x, dot);
+    for (size_t g = 0; g < a->groups; g++, x += x_step(s)) run_group(s, a, g, 0, x, dot, NULL);
 #pragma GCC unroll 24
     for (int i = 0; i < s.width * s.panels * V_PARTS; i++) sum[i] = v_float(dot[i]);
 }
@@ -238,26 +268,28 @@ HR_INLINE void sum_rows(shape s, tile *a, v_f *sum) {
 /* Groups of 128 and token scales. */
 HR_INLINE void sum_runs(shape s, tile *a, v_f *sum) {
     const int32_t *x = a->x;
-    for (size_t g = 0; g < a->groups; g += 4, x += 4 * HR_INT_SLOTS * s.step) {
+    for (size_t g = 0; g < a->groups; g++, x += x_step(s)) {
         v_i dot[12];
+        const finish f = {.d = g / 4 * scale_bytes(s), .sum = sum};
         start(s, a->starts + g / 4 * (size_t)s.step, dot);
-        run_groups(s, a, g, a->groups - g < 4 ? a->groups : g + 4, x, dot);
-        scale_group(s, a, g / 4 * scale_bytes(s), NULL, dot, sum);
+        for (const size_t end = a->groups - g < 4 ? a->groups : g + 4; g + 1 < end; g++, x += x_step(s))
+            run_group(s, a, g, f.d, x, dot, NULL);
+        run_group(s, a, g, f.d, x, dot, &f);
     }
 }
 
 /* Everything else: 32 columns at a time. */
 HR_INLINE void sum_each(shape s, tile *a, v_f *sum) {
     const int32_t *x = a->x;
-    const size_t slot = a->start_slot * (size_t)s.step;
-    for (size_t g = 0; g < a->groups; g++, x += HR_INT_SLOTS * s.step) {
+    const int from = is_int8(s.type) ? HR_INT_START_128 : HR_INT_START_8;
+    for (size_t g = 0; g < a->groups; g++, x += x_step(s)) {
         v_i dot[12];
-        const size_t d_at = (s.type == HR_I4G128 ? g / 4 : g) * scale_bytes(s);
-        start(s, s.type == HR_Q4_1 ? NULL : x + slot, dot);
-        prefetch(s, a, g, d_at);
-        half_group(s, a, g * group_bytes(s), 0, 0, x, dot);
-        half_group(s, a, g * group_bytes(s), 0, 1, x, dot);
-        scale_group(s, a, d_at, (const float *)x, dot, sum);
+        const finish f = {.d = (s.type == HR_I4G128 ? g / 4 : g) * scale_bytes(s),
+                          .x = s.act == HR_ACT_INT8 ? (const float *)once(s, a, g, x, HR_INT_SCALE) : NULL,
+                          .min = (const float *)once(s, a, g, x, HR_INT_SUM),
+                          .sum = sum};
+        start(s, s.type == HR_Q4_1 ? NULL : once(s, a, g, x, from), dot);
+        run_group(s, a, g, f.d, x, dot, &f);
     }
 }
 
@@ -268,6 +300,10 @@ HR_INLINE void run_tile(shape s, tile *a) {
     v_f sum[24];
 #pragma GCC unroll 24
     for (int i = 0; i < s.width * vectors; i++) sum[i] = v_setf(0);
+    if (s.ready && a->fetch)
+        for (size_t t = 0; t < a->tokens; t++)
+#pragma GCC unroll 2
+            for (int p = 0; p < s.panels; p++) _mm_prefetch((const char *)(a->y[p] + t * a->ldy), _MM_HINT_T0);
     if (s.type == HR_Q6_K)
         sum_q6_k(s, a, sum);
     else if (s.type == HR_I8ROW && s.act == HR_ACT_INT8_ROW)
