@@ -9,6 +9,8 @@
 
 #include "kernels/base/dtype.h"
 #include "kernels/base/isa.h"
+#include "kernels/kv/kv_count.h"
+#include "kernels/kv/kv_predict.h"
 #include "kernels/kv/kv_run.h"
 
 /* Arithmetic units, each with its own ceiling. */
@@ -127,6 +129,10 @@ typedef void hr_glu_fn(const float *gate, const float *up, float *y, size_t n);
  * t is row t, head h at h * head_dim); without k or v (NULL) that plane stays as it is. */
 typedef void hr_kv_append_fn(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk,
                              const float *v, size_t ldv, size_t t0, size_t t1, uint32_t head0, uint32_t head1);
+/* Attention (flash) and append in plain C that count the runs they walk between hr_kv_count_begin and _end. */
+void hr_attn_counted(const hr_attn *a, size_t unit0, size_t unit1, void *scratch);
+void hr_kv_append_counted(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk, const float *v,
+                          size_t ldv, size_t t0, size_t t1, uint32_t head0, uint32_t head1);
 /* One row of an embedding table as floats. */
 typedef void hr_embed_fn(const hr_mat *table, size_t row, float *out);
 
@@ -185,7 +191,7 @@ extern const hr_kernel hr_kernels_matmul_generic[], hr_kernels_matmul_avx2[], hr
 extern const hr_kernel hr_kernels_panel_avx2[], hr_kernels_panel_avxvnni[], hr_kernels_panel_vnni256_avx512[];
 extern const hr_kernel hr_kernels_panel_float_avx512[], hr_kernels_panel_int_avx512[];
 extern const hr_kernel hr_kernels_attn_generic[], hr_kernels_attn_avx2[], hr_kernels_attn_avx512[];
-extern const hr_kernel hr_kernels_attn_bf16_avx512[];
+extern const hr_kernel hr_kernels_attn_bf16_avx512[], hr_kernels_attn_counted[];
 extern const hr_kernel hr_kernels_vec_generic[], hr_kernels_vec_avx2[], hr_kernels_vec_avx512[];
 
 /* What the chooser is asked. For ATTN and KV_APPEND dtype is K's and dtype2 V's. */

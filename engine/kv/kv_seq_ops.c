@@ -1,6 +1,8 @@
 /* kv_seq_ops.c - operations on whole sequences: fork, evict, save, load. All of them walk runs. */
 #include "engine/kv/kv_internal.h"
 
+#include "kernels/kv/kv_count.h"
+
 #include <string.h>
 
 void hr_kv_rows_copy(const hr_kv_seq *src, const hr_kv_seq *dst, uint32_t from, uint32_t to) {
@@ -11,6 +13,7 @@ void hr_kv_rows_copy(const hr_kv_seq *src, const hr_kv_seq *dst, uint32_t from, 
                 const hr_kv_rows a = hr_kv_run(src, l, h, pos), b = hr_kv_run(dst, l, h, pos);
                 n = a.n < b.n ? a.n : b.n;
                 if (n > to - pos) n = to - pos;
+                hr_kv_took(g, &a, ~0u, n), hr_kv_took(g, &b, ~0u, n);
                 for (int x = 0; x < HR_KV_PLANES; x++) {
                     const size_t row = g->row_bytes[x];
                     if (!a.at[x]) continue;
@@ -117,6 +120,7 @@ static uint8_t *transfer(const hr_kv_seq *s, uint32_t l, uint32_t h, int x, uint
     for (uint32_t pos = from, n; pos < to; pos += n) {
         const hr_kv_rows run = hr_kv_run(s, l, h, pos);
         n = run.n < to - pos ? run.n : to - pos;
+        hr_kv_took(s->g, &run, 1u << x, n);
         const uint32_t pieces = run.stride[x] == row ? 1 : n;
         const size_t bytes = pieces == 1 ? n * row : row;
         for (uint32_t i = 0; i < pieces; i++, dense += bytes) {

@@ -32,6 +32,7 @@ static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, con
         const hr_kv_rows run = hr_kv_run(a->kv, a->layer, kv_head, hr_attn_at(piece, i));
         const uint32_t left = (i < piece->hole ? piece->hole : n) - i, m = run.n < left ? run.n : left;
         const int s = x == HR_KV_K ? HR_KV_KS : HR_KV_VS;
+        HR_KV_TOOK(a->kv->g, &run, 1u << x | 1u << s, m);
         const uint8_t *at = run.at[x];
         attn_u4 next = {0, run.stride[x], 2 * run.stride[x], 3 * run.stride[x]};
         next += (uintptr_t)at;

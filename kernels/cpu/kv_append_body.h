@@ -66,6 +66,8 @@ static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uin
     }
 }
 
+enum { KV_K_PLANES = 1 << HR_KV_K | 1 << HR_KV_KS, KV_V_PLANES = 1 << HR_KV_V | 1 << HR_KV_VS };
+
 static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk, const float *v,
                       size_t ldv, size_t t0, size_t t1, uint32_t head0, uint32_t head1) {
     const hr_kv_geom *g = s->g;
@@ -73,6 +75,8 @@ static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const f
     for (uint32_t h = head0; h < head1; h++) {
         for (size_t t = t0; t < t1;) {
             const hr_kv_rows run = hr_kv_run(s, layer, h, pos0 + (uint32_t)t);
+            HR_KV_TOOK(g, &run, (k ? KV_K_PLANES : 0) | (v ? KV_V_PLANES : 0),
+                       run.n < t1 - t ? run.n : (uint32_t)(t1 - t));
             for (uint32_t i = 0; i < run.n && t < t1; i++, t++) {
                 if (k)
                     append_row(
