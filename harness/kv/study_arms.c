@@ -72,7 +72,7 @@ uint32_t hr_study_layers(const hr_study_shape *s, uint64_t most) {
 
 static hr_status create_cache(const hr_study_shape *s, const hr_study_arm_kind *kind, hr_kv_cache **out) {
     const hr_kv_cache_config config = {.layout = kind->layout,
-                                       .alloc = hr_kv_is_paged(kind->layout) ? HR_KV_PAGES : HR_KV_PER_REQUEST,
+                                       .alloc = hr_kv_alloc_default(kind->layout),
                                        .n_layers = s->layers,
                                        .n_heads = s->heads,
                                        .head_dim = s->dim,

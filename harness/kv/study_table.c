@@ -21,7 +21,11 @@ static void ratio_text(const json_t *versus, char *out, size_t n) {
     const double median = hr_num(versus, "median");
     out[0] = 0;
     if (isfinite(median))
-        snprintf(out, n, median < 10 ? "%.2f %s" : "%.0f %s", median, hr_study_mark(hr_word(versus, "verdict")));
+        snprintf(out, n,
+                 median < 0.1  ? "%.2g %s"
+                 : median < 10 ? "%.2f %s"
+                               : "%.0f %s",
+                 median, hr_study_mark(hr_word(versus, "verdict")));
 }
 
 /* "paged:16" */
