@@ -340,6 +340,82 @@ static void other_formats(void **state) {
     json_decref(study);
 }
 
+/* ---- advice ---- */
+
+static void set_ratio(json_t *row, const char *which, double median, const char *verdict) {
+    json_object_set_new(row, which,
+                        json_pack("{s:f, s:f, s:f, s:i, s:s}", "median", median, "ci95_lo", median - 0.01, "ci95_hi",
+                                  median + 0.01, "n", 12, "verdict", verdict));
+}
+
+static void advice_says(const json_t *study, const char *word) {
+    char *text = hr_study_advice(study);
+    assert_non_null(text);
+    assert_null(strchr(text, '\n'));
+    holds_word(text, word);
+    hr_free(text);
+}
+
+static void advice_follows_from_the_rows(void **state) {
+    (void)state;
+    json_t *study = made_up_study();
+    advice_says(study, "Layout: head");
+    advice_says(study, "Where pages are wanted: paged with pages of 16");
+    json_decref(study);
+}
+
+static void advice_takes_what_wins(void **state) {
+    (void)state;
+    json_t *study = made_up_study();
+    json_t *paged = json_array_get(json_object_get(study, "layouts"), 1);
+    set_ratio(paged, "vs_head", 0.9, "faster");
+    advice_says(study, "Layout: paged with pages of 16");
+    set_ratio(paged, "vs_head", 0.99, "no difference"); /* within the noise: the simpler one */
+    advice_says(study, "Layout: head");
+
+    /* smaller pages are taken when they are as good */
+    json_t *small = json_deep_copy(paged);
+    json_object_set_new(small, "page_size", json_integer(4));
+    set_ratio(small, "vs_head", 1.0, "no difference");
+    json_array_append_new(json_object_get(study, "layouts"), small);
+    advice_says(study, "Where pages are wanted: paged with pages of 4");
+    set_ratio(small, "vs_head", 1.3, "slower");
+    advice_says(study, "Where pages are wanted: paged with pages of 16");
+
+    json_t *types = json_object_get(study, "dtypes"), *q8 = json_array_get(types, 0), *bf16 = json_deep_copy(q8);
+    json_object_set_new(bf16, "name", json_string("bf16"));
+    json_object_set_new(bf16, "bytes_token", json_integer(2048));
+    json_object_set_new(bf16, "vs_bf16", json_null());
+    json_object_set_new(json_array_get(json_object_get(bf16, "ppl"), 0), "delta_pct", json_real(0));
+    json_array_insert_new(types, 0, bf16);
+    advice_says(study, "Type: q8_0");
+    json_object_set_new(json_array_get(json_object_get(q8, "ppl"), 0), "delta_pct",
+                        json_real(3)); /* it costs quality */
+    advice_says(study, "Type: bf16; every smaller one");
+    json_object_set_new(q8, "ppl", json_null());
+    json_object_set_new(bf16, "ppl", json_null());
+    advice_says(study, "no perplexity was measured");
+
+    json_t *allocators = json_object_get(study, "allocators");
+    static const char *const names[] = {"paged", "pool"};
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(allocators,
+                              json_pack("{s:s, s:f, s:i, s:f, s:f, s:f, s:f, s:i}", "name", names[i], "budget_pct",
+                                        25.0, "concurrency", 100, "median", 10.0 + i, "ci95_lo", 9.8 + i, "ci95_hi",
+                                        10.2 + i, "requests_s", 5.0 - i, "largest_batch", 20));
+    advice_says(study, "Allocator: paged; clearly first in 1 of 1 loads");
+    json_decref(study);
+}
+
+static void advice_without_rows_is_empty(void **state) {
+    (void)state;
+    json_t *study = json_pack("{s:[], s:[], s:[], s:[]}", "layouts", "operations", "dtypes", "allocators");
+    char *text = hr_study_advice(study);
+    assert_string_equal(text, "");
+    hr_free(text);
+    json_decref(study);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_are_unique),
@@ -352,6 +428,9 @@ int main(void) {
         cmocka_unit_test(rounds_hold_every_arm_once),
         cmocka_unit_test(json_is_strict),
         cmocka_unit_test(other_formats),
+        cmocka_unit_test(advice_follows_from_the_rows),
+        cmocka_unit_test(advice_takes_what_wins),
+        cmocka_unit_test(advice_without_rows_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,10 @@ static bool take_old(loop *l, const hr_study_part *part, size_t point, json_t *r
     json_t *keys = l->old ? part->keys(l->options, point) : NULL, *key;
     size_t i;
     bool all = keys && json_array_size(keys) > 0;
-    json_array_foreach(keys, i, key) all = all && json_object_get(l->old, json_string_value(key));
+    json_array_foreach(keys, i, key) {
+        const json_t *row = json_object_get(l->old, json_string_value(key));
+        all = all && row && !json_is_true(json_object_get(row, "partial"));
+    }
     if (all) json_array_foreach(keys, i, key) json_array_append(rows, json_object_get(l->old, json_string_value(key)));
     json_decref(keys);
     return all;

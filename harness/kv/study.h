@@ -6,6 +6,7 @@
  *
  * Every row: {part, name, key, n, median, ci95_lo, ci95_hi, unit, samples}; unit of times "us", samples in that unit.
  * key: text that is the same for the same row ("decode kv_heads=8 head_dim=64 group=4 bf16 context=4096 batch=1 cold zorder").
+ * `partial`: true in a row that an interruption left without some of its keys; it is measured again by resume.
  * Rows also have {handoff_ns, read_gb_s_before, read_gb_s_after, state_class, flags}
  * as a cell has them (cli.md): the machine's state around the point.
  *

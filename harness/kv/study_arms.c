@@ -131,12 +131,17 @@ static hr_status make_arm(hr_study_session *session, hr_study_arms *arms, size_t
     return HR_OK;
 }
 
-static hr_status make(hr_study_session *session, hr_study_arms *arms) {
+hr_status hr_study_random_rows(hr_study_arms *arms) {
     const size_t n = (size_t)2 * HR_STUDY_ROWS * arms->shape.heads * arms->shape.dim;
     uint64_t rng = 11;
     arms->rows = hr_malloc(hr_mul(n, sizeof *arms->rows));
     if (!arms->rows) HR_FAIL(HR_ERR_MEMORY, "kv study: no memory for rows");
     for (size_t i = 0; i < n; i++) arms->rows[i] = (float)((double)(hr_random(&rng) >> 11) / 4503599627370496.0 - 1);
+    return HR_OK;
+}
+
+static hr_status make(hr_study_session *session, hr_study_arms *arms) {
+    HR_TRY(hr_study_random_rows(arms));
     for (size_t i = 0; i < arms->n; i++) HR_TRY(make_arm(session, arms, i));
     return HR_OK;
 }

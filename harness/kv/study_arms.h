@@ -41,6 +41,8 @@ enum { HR_STUDY_ROWS = 256 };
 /* Arms of this shape, made anew unless the session has them. They stay the session's. */
 hr_status hr_study_arms_get(hr_study_session *session, const hr_study_shape *shape, bool quick, hr_study_arms **out);
 void hr_study_arms_destroy(hr_study_arms *arms);
+/* Makes arms->rows by the shape; the caller frees them where the arms are not the session's. */
+hr_status hr_study_random_rows(hr_study_arms *arms);
 /* Random rows at positions [from, to) of every layer of a sequence, by the calling thread. */
 void hr_study_fill(const hr_study_arms *arms, size_t arm, uint32_t seq, uint32_t from, uint32_t to);
 /* Bytes of rows and scales of one position, all heads of one layer. */
