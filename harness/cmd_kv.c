@@ -1,4 +1,5 @@
-/* headroom kv: the KV cache as a subject: `map`, where each row lies. */
+/* headroom kv: the KV cache as a subject: `map`, where each row lies; `study`, what each choice costs. */
+#include "harness/cmd_kv.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/kv/kv_map.h"
@@ -62,14 +63,14 @@ typedef struct part {
     const char *name;
     int (*run)(const hr_args *args);
 } part;
-static const part parts[] = {{"map", map}};
+static const part parts[] = {{"map", map}, {"study", hr_kv_study}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
 static int run(const hr_args *args) {
     const char *names[PARTS + 1] = {NULL};
     for (size_t i = 0; i < PARTS; i++) names[i] = parts[i].name;
     if (hr_args_n_positional(args) == 0) {
-        hr_fail(HR_ERR_USAGE, "kv needs a word: map; `headroom kv --help` says more");
+        hr_fail(HR_ERR_USAGE, "kv needs a word: map or study; `headroom kv --help` says more");
         return hr_report_failure();
     }
     const char *word = hr_args_positional(args, 0);
@@ -83,22 +84,29 @@ static int run(const hr_args *args) {
     return hr_report_failure();
 }
 
-static const hr_opt *const options[] = {&hr_opt_model,  &opt_positions, &hr_opt_kv_layout, &hr_opt_page_size,
-                                        &hr_opt_type_k, &hr_opt_type_v, HR_OPTS_OUTPUT,    NULL};
+static const hr_opt *const options[] = {&hr_opt_model,     &opt_positions, &hr_opt_kv_layout,
+                                        &hr_opt_page_size, &hr_opt_type_k, &hr_opt_type_v,
+                                        HR_OPTS_STUDY,     HR_OPTS_OUTPUT, NULL};
 static const char *const examples[] = {
     "headroom kv map -m synth:tiny --kv-layout zorder --positions 64",
     "layer, head and position of each row, and where its K and V lie",
     "headroom kv map -m synth:llama-3.2-1b --kv-layout paged --page-size 16 --positions 64 -ctk q8_0 --json",
-    "the same for a program, with the places of the scales", NULL};
+    "the same for a program, with the places of the scales",
+    "headroom kv study --quick",
+    "what layouts, operations, types and allocators cost on this machine, in three minutes",
+    "headroom kv study --full --resume",
+    "everything, in half an hour; goes on where the last one was interrupted",
+    NULL};
 
 const hr_command hr_command_kv = {
     .name = "kv",
     .task = "Look up",
-    .summary = "where each row of a KV cache lies, layout by layout",
+    .summary = "the KV cache: map, where each row lies; study, what layouts, types and allocators cost here",
     .synopsis =
-        "headroom kv map -m MODEL [--kv-layout LAYOUT] [--page-size P] [--positions N] [-ctk T] [-ctv T] [-o FORMAT]",
+        "headroom kv map -m MODEL [--kv-layout LAYOUT] [--page-size P] [--positions N] [-ctk T] [-ctv T] [-o FORMAT]\n"
+        "       headroom kv study [--quick|--full] [--part PART] [--resume] [-o FORMAT] [--db FILE]",
     .options = options,
-    .positional = "map",
+    .positional = "map|study",
     .max_positional = 1,
     .examples = examples,
     .run = run,

@@ -13,20 +13,12 @@
 static const uint32_t contexts[] = {512, 2048, 4096};
 enum { CONTEXTS_QUICK = 2, CONTEXTS_FULL = 3, TOKENS_QUICK = 2048, TOKENS_FULL = 16384 };
 
-static hr_status type_of(const char *name, size_t length, hr_dtype *out) {
-    for (int t = 0; t < HR_DTYPE_COUNT; t++)
-        if (strlen(hr_dtypes[t].name) == length && !strncmp(hr_dtypes[t].name, name, length)) {
-            *out = (hr_dtype)t;
-            return HR_OK;
-        }
-    HR_FAIL(HR_ERR_USAGE, "%.*s is no type of a KV cache", (int)length, name);
-}
-
 hr_status hr_study_types_of(const char *name, hr_dtype *k, hr_dtype *v) {
-    const size_t length = strcspn(name, "/");
-    const char *second = name[length] ? name + length + 1 : name;
-    HR_TRY(type_of(name, length, k));
-    return type_of(second, strcspn(second, "/"), v);
+    char first[16];
+    const char *slash = strchr(name, '/');
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(name, "/"), name);
+    HR_TRY(hr_kv_type_parse(first, k));
+    return hr_kv_type_parse(slash ? slash + 1 : first, v);
 }
 
 typedef struct text {
