@@ -37,15 +37,19 @@ static const way ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-static hr_engine *open_way(const hr_model *m, const way *w) {
+static hr_engine *open_as(const hr_model *m, const way *w, hr_dtype type) {
     hr_engine_config c = hr_engine_config_default();
     c.threads = 2, c.pin = false, c.max_seqs = SEQS, c.ctx = CTX, c.page_size = PAGE, c.act = HR_ACT_F32;
     c.kv_layout = w->layout, c.kv_alloc = w->alloc, c.kv_threshold = w->threshold, c.kv_compact = w->compact;
-    c.kv_share = w->share;
+    c.kv_share = w->share, c.k_type = c.v_type = type;
     hr_engine *e = NULL;
     if (hr_engine_create(m, &c, &e) != HR_OK)
         fail_msg("%s, %s: %s", hr_kv_alloc_name(w->alloc), hr_kv_layout_name(w->layout), hr_error());
     return e;
+}
+
+static hr_engine *open_way(const hr_model *m, const way *w) {
+    return open_as(m, w, HR_BF16);
 }
 
 static void ids(int32_t *out, size_t n, uint64_t seed) {
@@ -183,7 +187,11 @@ static uint64_t life(const hr_model *m, const way *w) {
             OK(hr_engine_seq_load(e, 2, saved, len, 0, 0));
             OK(hr_engine_prefill(e, 0, tokens + 77, 33, true));
         }
-        if (step == 40) hr_engine_seq_cut(e, 3, 70);
+        if (step == 30) OK(hr_engine_seq_evict(e, 3, 4, 50));
+        if (step == 35) OK(hr_engine_seq_evict(e, 1, 0, 7 + PAGE));
+        if (step == 38) OK(hr_engine_prefill(e, 1, tokens + 150, 70, true));
+        if (step == 40) hr_engine_seq_cut(e, 3, 155); /* inside what is left behind the hole */
+        if (step == 45) OK(hr_engine_seq_evict(e, 3, 4, 20));
         uint32_t seqs[SEQS], n = 0;
         int32_t next[SEQS];
         for (uint32_t s = 0; s < SEQS; s++) {
@@ -213,6 +221,43 @@ static void every_allocator_gives_the_same_bits(void **state) {
         if (got != want)
             fail_msg("%s, %s: expected hash %016llx, got %016llx", hr_kv_alloc_name(ways[i].alloc),
                      hr_kv_layout_name(ways[i].layout), (unsigned long long)want, (unsigned long long)got);
+    }
+    hr_model_destroy(m);
+}
+
+/* In a model of one layer K and V of a position follow from its token alone, and rotated positions act by their distance: with
+ * no sinks, what is computed behind an evicted beginning is what a sequence of the window alone would give. The tolerance is
+ * that of f32 rows: rotations by other angles and sums in another order. */
+static void eviction_is_attention_with_a_hole(void **state) {
+    (void)state;
+    hr_model *m = load(1);
+    int32_t tokens[260];
+    ids(tokens, 260, 7);
+    for (int i = 0; i < WAYS; i++) {
+        for (uint32_t window = 5; window < 100; window += 30) {
+            hr_engine *e = open_as(m, &ways[i], HR_F32);
+            float want[VOCAB], got[VOCAB], all[VOCAB];
+            OK(hr_engine_prefill(e, 0, tokens, 150, false));
+            OK(hr_engine_prefill(e, 2, tokens, 150, false));
+            OK(hr_engine_seq_evict(e, 0, 0, window));
+            OK(hr_engine_prefill(e, 1, tokens + 150 - window, window, false));
+            for (int n = 0; n < 20; n++) {
+                decode(e, 0, tokens[150 + n]), take(e, 0, got);
+                decode(e, 1, tokens[150 + n]), take(e, 0, want);
+                hr_assert_near(got, want, VOCAB, 1e-3, "evicted");
+            }
+            OK(hr_engine_prefill(e, 0, tokens + 170, 40, true));
+            take(e, 0, got);
+            OK(hr_engine_prefill(e, 1, tokens + 170, 40, true));
+            take(e, 0, want);
+            OK(hr_engine_prefill(e, 2, tokens + 150, 60, true));
+            take(e, 0, all);
+            hr_assert_near(got, want, VOCAB, 1e-3, "evicted, a chunk");
+            double far = 0;
+            for (int x = 0; x < VOCAB; x++) far = fmax(far, fabs((double)all[x] - (double)want[x]));
+            assert_true(far > 0.05 || window > 90); /* what was evicted mattered */
+            hr_engine_destroy(e);
+        }
     }
     hr_model_destroy(m);
 }
@@ -253,6 +298,7 @@ int main(void) {
         cmocka_unit_test(a_shared_prefix_is_what_would_be_computed),
         cmocka_unit_test(a_restored_sequence_goes_on),
         cmocka_unit_test(every_allocator_gives_the_same_bits),
+        cmocka_unit_test(eviction_is_attention_with_a_hole),
         cmocka_unit_test(a_step_without_room_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

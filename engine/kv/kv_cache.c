@@ -110,10 +110,11 @@ static hr_status plan_granules(hr_kv_cache *cache) {
 
 static hr_status too_small(const hr_kv_cache *cache, size_t n, size_t need) {
     const double mb = (double)cache->granule_total / 1e6;
+    const uint64_t budget = cache->config.budget_bytes;
     HR_FAIL(HR_ERR_MEMORY,
             "pool too small for one request: %.3f MB of KV memory are given, a sequence of %u positions needs %.3f MB; "
             "raise --kv-budget or shorten the context",
-            (double)n * mb, cache->config.capacity, (double)need * mb);
+            budget ? (double)budget / 1e6 : (double)n * mb, cache->config.capacity, (double)need * mb);
 }
 
 static hr_status plan_amount(hr_kv_cache *cache) {
