@@ -8,9 +8,12 @@
 #include "kernels/cpu/acts_int_avx512.h"
 #include "kernels/cpu/panel_int_body.h"
 
-/* Panels of a tile of `width` tokens: at most 12 vectors of integers and 12 of floats. One stream a thread reads as fast as
- * two (Zen 5, both threads, one token: no difference beyond the noise, whether fetched 2, 4 or 8 KB ahead). */
-HR_INLINE int panels_of(int width) {
+/* Panels of a tile of `width` tokens: at most 12 vectors of integers and 12 of floats. One token: with one stream a thread
+ * fetched FAR ahead both threads read 3 % more of int8 and int4 than with two (Zen 5, cores on two dies, 8192 x 2048, turns
+ * of 60: 67.0, 67.9 and 67.9 GB/s of int8, int4 and int4-g128 against 64.1, 66.0 and 64.3, where plain reading got 72 to
+ * 75); fetched 2 or 4 KB ahead one stream is no better. A scale a row is one chain of integers a panel: two overlap. */
+HR_INLINE int panels_of(hr_dtype type, int width) {
+    if (width == 1 && V_PARTS == 1 && type != HR_I8ROW) return 1;
     return 12 / V_PARTS / width >= 2 ? 2 : 1;
 }
 
@@ -28,7 +31,7 @@ HR_INLINE void run_panels(const hr_matmul *m, shape s, tile a, size_t first, siz
 
 HR_INLINE void gemv_width(const hr_matmul *m, hr_dtype type, hr_act act, int width, size_t row0, size_t row1,
                           const int32_t *x) {
-    const int streams = panels_of(width);
+    const int streams = panels_of(type, width);
     const shape s = {type, act, false, streams, width, width}, one = {type, act, false, 1, width, width};
     const size_t groups = m->w->cols / 32, w = (size_t)width;
     tile a = {.ldy = m->ldy, .add = m->add, .tokens = w, .groups = groups, .x = x};

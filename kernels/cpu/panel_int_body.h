@@ -42,6 +42,7 @@ enum { X_AHEAD = 8 }; /* groups: some 500 cycles, and a core's own fetching ends
 /* Keeps the compiler from moving loads across: it would gather the floats of all tokens behind the integers, where they have
  * the multipliers to themselves (Zen 5, groups of 32: 785 Gop/s a thread instead of 840, of 874 that the ports allow). */
 #define IN_ORDER() __asm__ volatile("" ::: "memory")
+enum { FAR = 8192 }; /* of one token's only stream */
 
 /* What is fixed when a tile is compiled. */
 typedef struct shape {
@@ -217,8 +218,8 @@ HR_INLINE void q6_k_group(shape s, const tile *a, size_t g, const int32_t *x, v_
     }
 }
 
-/* Ready weights: the activations X_AHEAD groups on, and the next panels' lines, a few a group. Else what comes AHEAD bytes
- * later in each panel's stream. */
+/* Ready weights: the activations X_AHEAD groups on, and the next panels' lines, a few a group. Else what comes AHEAD or FAR
+ * bytes later in each panel's stream. */
 HR_INLINE void prefetch(shape s, tile *a, size_t g, size_t d_at) {
     if (s.ready) {
         const char *x = (const char *)(a->x + (g + X_AHEAD) * x_step(s));
@@ -230,10 +231,11 @@ HR_INLINE void prefetch(shape s, tile *a, size_t g, size_t d_at) {
         return;
     }
     const size_t bytes = s.type == HR_Q6_K ? Q6_K_BLOCK / 8 : group_bytes(s);
+    const size_t ahead = s.width == 1 && s.panels == 1 ? FAR : AHEAD;
 #pragma GCC unroll 4
     for (int p = 0; p < s.panels; p++) {
 #pragma GCC unroll 8
-        for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch(a->w[p] + g * bytes + AHEAD + i, _MM_HINT_T0);
+        for (size_t i = 0; i < bytes; i += LINE) _mm_prefetch(a->w[p] + g * bytes + ahead + i, _MM_HINT_T0);
         if (s.type != HR_I8ROW) _mm_prefetch(a->d[p] + d_at + AHEAD / 8, _MM_HINT_T0);
     }
 }
