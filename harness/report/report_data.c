@@ -1,5 +1,5 @@
 /* Choosing cells: which runs, which measurement of a cell, whether they belong together. */
-#include "harness/report/report_data.h"
+#include "harness/report/report_kv.h"
 
 #include "kernels/base/memory.h"
 
@@ -148,6 +148,17 @@ static hr_status load_roof(hr_store *store, const json_t *all, hr_report *r) {
     return HR_OK;
 }
 
+static hr_status load_kv(hr_store *store, const hr_report_options *options, const json_t *all, hr_report *r) {
+    HR_TRY(hr_report_load_kv(store, all, r));
+    if (r->n_kv_simulated && !options->allow_simulated)
+        HR_FAIL(
+            HR_ERR_INPUT,
+            "%zu rows of the KV study are simulated and say nothing about hardware; name runs without them by --run, "
+            "or add --allow-simulated",
+            r->n_kv_simulated);
+    return HR_OK;
+}
+
 /* Without a cell that counts: whether none was asked for, or all failed. */
 static hr_status nothing_measured(const hr_report *r) {
     const json_t *newest = json_array_get(r->runs, json_array_size(r->runs) - 1);
@@ -178,8 +189,10 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
         status = hr_store_machine(store, hr_word(newest, "run_id"), &r->machine);
     }
     if (status == HR_OK) status = load_roof(store, all, r);
-    /* ceilings alone are a report; a sweep in which all failed is not */
-    if (status == HR_OK && !json_array_size(r->cells) && (!r->roof || json_array_size(r->others)))
+    if (status == HR_OK) status = load_kv(store, options, all, r);
+    /* ceilings, a study or claims alone are a report; a sweep in which all failed is not */
+    const bool other = r->roof || hr_kvr_studied(r) || json_array_size(r->claims);
+    if (status == HR_OK && !json_array_size(r->cells) && (!other || json_array_size(r->others)))
         status = nothing_measured(r);
     json_decref(all);
     if (status != HR_OK) hr_report_fini(r);
@@ -188,5 +201,6 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
 
 void hr_report_fini(hr_report *r) {
     json_decref(r->cells), json_decref(r->others), json_decref(r->runs), json_decref(r->machine), json_decref(r->roof);
+    hr_report_kv_fini(r);
     *r = (hr_report){0};
 }

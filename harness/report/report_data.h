@@ -16,6 +16,13 @@ typedef struct hr_report {
     double read_low_gb_s; /* and the lowest */
     double gflop_s[HR_UNIT_COUNT];
     size_t n_replaced; /* older measurements of the same cells */
+    json_t
+        *study; /* {layouts, operations, dtypes, allocators}: rows as harness/kv/study.h says, the newest of each key */
+    json_t *claims;  /* rows of `headroom claims`, the newest of each id */
+    char *kv_advice; /* out of the study; "" without one */
+    char kv_elsewhere
+        [100]; /* the study has rows of this machine class alone, which is not the one of the report; "": no */
+    size_t n_kv_replaced, n_kv_simulated;
 } hr_report;
 
 hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *out);

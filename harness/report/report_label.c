@@ -67,7 +67,8 @@ const char *hr_text_size(double bytes) {
     while (u < 4 && bytes >= 1024) bytes /= 1024, u++;
     char *text = next();
     if (isfinite(bytes))
-        snprintf(text, HR_LABEL_BYTES, bytes == floor(bytes) && bytes < 1024 ? "%.0f %s" : "%.3g %s", bytes, units[u]);
+        snprintf(text, HR_LABEL_BYTES,
+                 (bytes == floor(bytes) && bytes < 1024) || bytes >= 999.5 ? "%.0f %s" : "%.3g %s", bytes, units[u]);
     else
         snprintf(text, HR_LABEL_BYTES, "–");
     return text;

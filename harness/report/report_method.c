@@ -1,5 +1,5 @@
 /* How the figures came about, and how to get them again. */
-#include "harness/report/report_page.h"
+#include "harness/report/report_kv.h"
 
 #include <string.h>
 
@@ -92,6 +92,12 @@ void hr_report_method(hr_doc *doc, const hr_report *r) {
                 "arithmetic unit that the cell uses, hand a cache line from core to core and time a chain of dependent "
                 "instructions. The higher of both is the ceiling of the cell.");
     definitions(doc);
+    if (hr_kvr_studied(r))
+        hr_doc_para(
+            doc,
+            "KV cache: layouts of one shape hold the same values in memory of the same kind and are sampled in "
+            "rounds, in random order within a round; the ratio to head is taken within a round, and its median and "
+            "interval are what is judged. At least 10 rounds, then until the median is known or time is up.");
     hr_doc_heading(doc, 3, "To measure it again");
     size_t i;
     json_t *run;

@@ -1,5 +1,5 @@
 /* The order of the page: verdict, machine, plots, tables, method, what was not measured. */
-#include "harness/report/report_page.h"
+#include "harness/report/report_kv.h"
 
 #include "harness/version.h"
 #include "kernels/base/memory.h"
@@ -138,7 +138,7 @@ static void ceilings(hr_doc *doc, const hr_report *r) {
 
 /* ---- plots ------------------------------------------------------------------------------------------------------ */
 
-static void section_plots(hr_doc *doc, const hr_page_plot *plots, const char *section) {
+void hr_page_plots(hr_doc *doc, const hr_page_plot *plots, const char *section) {
     char caption[900];
     for (size_t i = 0; i < hr_plots_count; i++) {
         if (strcmp(hr_plots[i].section, section) || plots[i].data.why[0]) continue;
@@ -189,7 +189,7 @@ static void ops(hr_doc *doc, const hr_report *r, const hr_page_plot *plots) {
     hr_report_pair pairs[3];
     const size_t n = hr_report_pairs(r, pairs, 3);
     hr_doc_heading(doc, 2, "Where the time goes");
-    section_plots(doc, plots, "ops");
+    hr_page_plots(doc, plots, "ops");
     if (n) hr_doc_heading(doc, 3, "Op classes in figures");
     for (size_t i = 0; i < n; i++) {
         if (pairs[i].decode) op_table(doc, pairs[i].decode, "decode");
@@ -317,23 +317,34 @@ static void single_values(hr_doc *doc, const hr_report *r) {
     if (n) hr_doc_item(doc, "Axes with one value alone:", "%s.", text);
 }
 
+/* Neighbours that lack the same share an item. */
+static void missing_plots(hr_doc *doc, const hr_page_plot *plots) {
+    for (size_t i = 0, end; i < hr_plots_count; i = end) {
+        const char *why = plots[i].data.why;
+        char lead[600];
+        size_t n = (size_t)snprintf(lead, sizeof lead, "%s", hr_plots[i].title);
+        for (end = i + 1; *why && end < hr_plots_count && !strcmp(plots[end].data.why, why); end++)
+            if (n < sizeof lead) n += (size_t)snprintf(lead + n, sizeof lead - n, "; %s", hr_plots[end].title);
+        if (!*why) continue;
+        if (n + 1 < sizeof lead) strcpy(lead + n, ":");
+        hr_doc_item(doc, lead, "%s.", why);
+    }
+}
+
 static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *plots) {
     hr_doc_heading(doc, 2, "What was not measured");
     hr_doc_list(doc, true);
-    size_t said = 0, i;
-    for (i = 0; i < hr_plots_count; i++) {
-        if (!plots[i].data.why[0]) continue;
-        char lead[120];
-        snprintf(lead, sizeof lead, "%s:", hr_plots[i].title);
-        hr_doc_item(doc, lead, "%s.", plots[i].data.why);
-        said++;
+    size_t i;
+    missing_plots(doc, plots);
+    if (!json_array_size(r->claims)) {
+        hr_doc_item(doc,
+                    "Published claims:", "none was tested; “headroom claims --quick” does so in about two minutes.");
     }
     json_t *cell;
     json_array_foreach(r->others, i, cell) {
         char lead[HR_LABEL_BYTES + 20];
         snprintf(lead, sizeof lead, "%.10s: %s:", hr_word(cell, "status"), hr_text_title(cell));
         hr_doc_item(doc, lead, "%.400s", *hr_word(cell, "error") ? hr_word(cell, "error") : "no reason is stored");
-        said++;
     }
     single_values(doc, r);
     for (int u = 0; u < HR_UNIT_COUNT; u++) {
@@ -342,7 +353,6 @@ static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *pl
         if (u == HR_UNIT_FP32 || !*isas || strstr(isas, word)) continue;
         hr_doc_item(doc, hr_unit_names[u], "this machine has no unit of its own for it (its instruction sets: %.80s).",
                     isas);
-        said++;
     }
     hr_doc_item(doc, "Requests under traffic, other devices, energy and cost", "are not part of this report.");
     hr_doc_list(doc, false);
@@ -367,16 +377,17 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
     }
     hr_doc_heading(doc, 2, "The machine and its ceilings");
     facts(doc, r);
-    ceilings(doc, r);
-    section_plots(doc, plots, "machine");
+    if (measured || r->roof) ceilings(doc, r);
+    hr_page_plots(doc, plots, "machine");
     if (measured) {
         hr_doc_heading(doc, 2, "Roofline");
-        section_plots(doc, plots, "roofline");
+        hr_page_plots(doc, plots, "roofline");
         hr_doc_heading(doc, 2, "Latency, bandwidth and layouts");
-        section_plots(doc, plots, "latency");
+        hr_page_plots(doc, plots, "latency");
         ops(doc, r, plots);
-        cells(doc, r);
     }
+    hr_report_kv(doc, r, plots);
+    if (measured) cells(doc, r);
     hr_report_method(doc, r);
     not_measured(doc, r, plots);
     hr_doc_end(doc);

@@ -14,6 +14,8 @@ typedef struct hr_page_plot {
 /* plots: [hr_plots_count]. note: NULL, or why there are no pictures. */
 void hr_report_page(hr_doc *doc, const hr_report *report, const hr_page_plot *plots, const char *note);
 
+/* The pictures of a section. */
+void hr_page_plots(hr_doc *doc, const hr_page_plot *plots, const char *section);
 void hr_report_verdict(hr_doc *doc, const hr_report *report);
 void hr_report_quants(hr_doc *doc, const hr_report *report); /* items: how much faster than another each type decodes */
 void hr_report_trust(hr_doc *doc, const hr_report *report);  /* what to know before believing it */

@@ -32,6 +32,10 @@ EMBED(hr_plot_script_mbu, "mbu.gp");
 EMBED(hr_plot_script_layouts, "layouts.gp");
 EMBED(hr_plot_script_request, "request.gp");
 EMBED(hr_plot_script_ops, "ops.gp");
+EMBED(hr_plot_script_kv_heatmap, "kv_heatmap.gp");
+EMBED(hr_plot_script_kv_curves, "kv_curves.gp");
+EMBED(hr_plot_script_kv_allocators, "kv_allocators.gp");
+EMBED(hr_plot_script_kv_concurrency, "kv_concurrency.gp");
 
 static const char *const bandwidth_columns[] = {"bytes_per_thread", "read_gb_s", "threads", NULL};
 static const char *const peaks_columns[] = {"x", "gflop_s", "ci95_lo", "ci95_hi", "threads", "unit", NULL};
@@ -50,6 +54,13 @@ static const char *const layout_columns[] = {
 static const char *const request_columns[] = {"x",          "prefill_pct", "decode_pct", "ttft_ms_p50",
                                               "e2e_ms_p50", "isl",         "cell_id",    NULL};
 static const char *const ops_columns[] = {"x", "ms", "roof_ms", "loss_ms", "roof_part_ms", "share_pct", "op", NULL};
+static const char *const heatmap_columns[] = {"x", "y",       "context", "vs_head", "ci95_lo", "ci95_hi",
+                                              "n", "verdict", "figure",  "note",    NULL};
+static const char *const curve_columns[] = {"context", "gb_s", "lo_gb_s", "hi_gb_s", "us", "n", "panel", "state", NULL};
+static const char *const allocator_columns[] = {"y", "requests_s",    "lo",        "hi", "budget_pct",
+                                                "n", "largest_batch", "allocator", NULL};
+static const char *const concurrency_columns[] = {"concurrency", "requests_s",    "lo",     "hi",
+                                                  "n",           "largest_batch", "p99_ms", NULL};
 
 #define INTERVALS "Bars: 95 % interval of the median, or lowest to highest where there are fewer than 6 samples."
 
@@ -95,6 +106,21 @@ const hr_plot hr_plots[] = {
      "Of the recorded repetitions. Solid: the least time that the ceilings allow; hatched: what is above it. Figures: "
      "share of the time measured with the recorder off; what the ops do not explain is “outside the ops”.",
      ops_columns, hr_fill_ops_decode, hr_plot_script_ops, 420},
+    {"kv_heatmap", "kv_layouts", "Attention time by KV layout and context, relative to the layout head",
+     "One layer, one token a sequence, caches emptied before each read. The figure is time over time of head, the "
+     "median "
+     "of pairs: above 1 is slower. Grey is no difference: the whole 95 % interval lies within 2 % of 1. The row head "
+     "shows its own time and bandwidth.",
+     heatmap_columns, hr_fill_kv_heatmap, hr_plot_script_kv_heatmap, 500},
+    {"kv_curves", "kv_layouts", "Bandwidth of attention by KV layout and context",
+     "Bytes of K and V over the median time. Bars: 95 % interval of the median.", curve_columns, hr_fill_kv_curves,
+     hr_plot_script_kv_curves, 760},
+    {"kv_allocators", "kv_allocators", "Requests a second by KV allocator and budget",
+     "The same requests under each allocator, with first-come admission. Bars: 95 % interval of the median.",
+     allocator_columns, hr_fill_kv_allocators, hr_plot_script_kv_allocators, 420},
+    {"kv_concurrency", "kv_allocators", "Requests a second by KV allocator and requests at once",
+     "Bars: 95 % interval of the median.", concurrency_columns, hr_fill_kv_concurrency, hr_plot_script_kv_concurrency,
+     440},
 };
 const size_t hr_plots_count = sizeof hr_plots / sizeof *hr_plots;
 

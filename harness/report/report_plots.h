@@ -40,6 +40,10 @@ void hr_fill_layouts(const hr_report *report, hr_plot_data *data);
 void hr_fill_request(const hr_report *report, hr_plot_data *data);
 void hr_fill_ops_prefill(const hr_report *report, hr_plot_data *data);
 void hr_fill_ops_decode(const hr_report *report, hr_plot_data *data);
+void hr_fill_kv_heatmap(const hr_report *report, hr_plot_data *data); /* report_kv_plots.c */
+void hr_fill_kv_curves(const hr_report *report, hr_plot_data *data);
+void hr_fill_kv_allocators(const hr_report *report, hr_plot_data *data);
+void hr_fill_kv_concurrency(const hr_report *report, hr_plot_data *data);
 
 /* ---- for the functions that fill */
 

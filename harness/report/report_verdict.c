@@ -1,5 +1,5 @@
 /* The verdict in words. Every figure comes from the cells; nothing is rounded up. */
-#include "harness/report/report_page.h"
+#include "harness/report/report_kv.h"
 
 #include "kernels/base/memory.h"
 
@@ -125,13 +125,23 @@ static void limits(hr_doc *doc, const hr_report *r) {
                         n[k][0], n[k][1], n[k][0] + n[k][1]);
 }
 
+/* What there is without cells. */
+static const char *held(const hr_report *r) {
+    const bool study = hr_kvr_studied(r), claims = json_array_size(r->claims) > 0;
+    return study && claims ? "the study of the KV cache and published claims"
+           : study         ? "the study of the KV cache"
+           : claims        ? "published claims"
+                           : "the ceilings of the machine alone";
+}
+
 void hr_report_verdict(hr_doc *doc, const hr_report *r) {
     hr_report_pair pairs[PAIRS_MOST];
     const size_t n = hr_report_pairs(r, pairs, PAIRS_MOST);
     if (!json_array_size(r->cells)) {
         hr_doc_lead(doc,
-                    "No cell was measured: this report holds the ceilings of the machine alone. Measure a model with "
-                    "“headroom sweep”, then report again.");
+                    "No cell was measured: this report holds %s. Measure a model with “headroom sweep”, then report "
+                    "again.",
+                    held(r));
         return;
     }
     if (!n) {

@@ -1,5 +1,5 @@
 /* A report is whole or absent: everything is made in a folder beside, then renamed file by file, the page last. */
-#include "harness/report/report_page.h"
+#include "harness/report/report_kv.h"
 
 #include "harness/formats/formats.h"
 #include "kernels/base/memory.h"
@@ -133,6 +133,23 @@ static hr_status write_ops(job *j) {
     return close_staged(&out, HR_OK);
 }
 
+static const char study_name[] = "kv_study", claims_name[] = "claims";
+
+static hr_status write_kv(job *j) {
+    hr_out out;
+    if (hr_kvr_studied(j->report)) {
+        HR_TRY(open_staged(j, "data/", study_name, ".tsv", &out));
+        hr_kvr_write_study(j->report, out.stream);
+        HR_TRY(close_staged(&out, HR_OK));
+    }
+    if (json_array_size(j->report->claims)) {
+        HR_TRY(open_staged(j, "data/", claims_name, ".tsv", &out));
+        hr_kvr_write_claims(j->report, out.stream);
+        HR_TRY(close_staged(&out, HR_OK));
+    }
+    return HR_OK;
+}
+
 static hr_status write_page(job *j, const char *note) {
     hr_out html, md;
     HR_TRY(open_staged(j, "", "report", ".md", &md));
@@ -187,6 +204,10 @@ static void remove_stale(const job *j) {
         snprintf(path, sizeof path, "%s/data/%s.tsv", j->final, hr_plots[i].name);
         if (!here) unlink(path);
     }
+    snprintf(path, sizeof path, "%s/data/%s.tsv", j->final, study_name);
+    if (!hr_kvr_studied(j->report)) unlink(path);
+    snprintf(path, sizeof path, "%s/data/%s.tsv", j->final, claims_name);
+    if (!json_array_size(j->report->claims)) unlink(path);
 }
 
 static hr_status move_into_place(job *j) {
@@ -218,6 +239,7 @@ static hr_status write_all(job *j) {
     for (size_t i = 0; i < hr_plots_count; i++) HR_TRY(write_plot(j, &hr_plots[i], &j->plots[i]));
     HR_TRY(write_cells(j));
     HR_TRY(write_ops(j));
+    HR_TRY(write_kv(j));
     HR_TRY(write_page(j, j->missing ? missing_note : NULL));
     return move_into_place(j);
 }
