@@ -47,7 +47,7 @@ static void show(double share, void *context) {
 
 static hr_status measure(hr_claims_run *run, uint32_t concurrency, hr_alloc_result *out) {
     const bool quick = run->options->quick;
-    const hr_alloc_point p = {.model = quick ? "synth:tiny:layers=2" : "synth:smollm2-135m",
+    const hr_alloc_point p = {.model = hr_alloc_model(quick),
                               .scale = SCALE,
                               .concurrency = concurrency,
                               .n_requests = concurrency,

@@ -13,7 +13,10 @@
 
 enum { ROUNDS = 10, PAGE = 16, CONCURRENT = 100 };
 static const double SCALE = 0.125; /* of the lengths of real chats, so that a round takes a second and not minutes */
-static const char MODEL_QUICK[] = "synth:tiny:layers=2", MODEL_FULL[] = "synth:smollm2-135m";
+
+const char *hr_alloc_model(bool quick) {
+    return quick ? "synth:tiny:layers=2" : "synth:smollm2-135m:layers=3:vocab=4096";
+}
 
 /* ---- points ---- */
 
@@ -34,7 +37,7 @@ static const hr_alloc_arm all_arms[] = {MAIN_ARMS,
 static const hr_alloc_arm sweep_arms[] = {{.alloc = HR_KV_POOL, .compact_every = 10},
                                           {.alloc = HR_KV_PAGES},
                                           {.alloc = HR_KV_HYBRID, .compact_every = 10, .threshold = 64}};
-static const uint32_t sweep_quick[] = {1, 25, 50, 200}, sweep_full[] = {1, 5, 10, 25, 50, 75, 100, 150, 200};
+static const uint32_t sweep_quick[] = {1, 25, 50, 200}, sweep_full[] = {1, 10, 25, 50, 100, 150, 200};
 static const double budgets[] = {50, 25, 100};
 enum {
     BUDGETS = sizeof budgets / sizeof *budgets,
@@ -47,7 +50,7 @@ static size_t points(const hr_study_options *o) {
 }
 
 static hr_alloc_point point_of(const hr_study_options *o, size_t i) {
-    hr_alloc_point p = {.model = o->quick ? MODEL_QUICK : MODEL_FULL,
+    hr_alloc_point p = {.model = hr_alloc_model(o->quick),
                         .scale = SCALE,
                         .concurrency = CONCURRENT,
                         .page_size = PAGE,
@@ -56,7 +59,7 @@ static hr_alloc_point point_of(const hr_study_options *o, size_t i) {
                         .seed = o->seed,
                         .stop = o->stop};
     if (i < BUDGETS) {
-        const bool all = budgets[i] == 50 || !o->quick;
+        const bool all = budgets[i] == 50;
         p.arms = all ? all_arms : main_arms;
         p.n_arms = all ? sizeof all_arms / sizeof *all_arms : sizeof main_arms / sizeof *main_arms;
         p.budget_pct = budgets[i];
@@ -235,7 +238,7 @@ static hr_status measure(hr_study_session *session, const hr_study_options *o, s
 /* About; of the reference machine, 2 cores. */
 static double seconds(const hr_study_options *o, size_t i) {
     const hr_alloc_point p = point_of(o, i);
-    return (double)(p.n_requests * p.n_arms * p.n_rounds) * (o->quick ? 0.001 : 0.02);
+    return (double)(p.n_requests * p.n_arms * p.n_rounds) * (o->quick ? 0.001 : 0.008);
 }
 
 const hr_study_part hr_study_allocators = {"allocators", points, keys, seconds, measure};

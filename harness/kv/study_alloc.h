@@ -132,6 +132,9 @@ typedef struct hr_alloc_result {
 hr_status hr_alloc_point_run(const hr_alloc_point *point, const hr_model *model, hr_alloc_result *out);
 void hr_alloc_result_fini(hr_alloc_result *result);
 
+/* The model that the study takes: small enough that a traffic of 100 requests takes about a second. */
+const char *hr_alloc_model(bool quick);
+
 /* ---- without a model (study_alloc_replay.c) ---- */
 
 /* The same loop on a cache of that configuration; the times of the outcome count steps. */
