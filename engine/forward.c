@@ -6,6 +6,7 @@
 #include "engine/pass.h"
 
 #include "kernels/base/memory.h"
+#include "kernels/kv/kv_open.h"
 
 #include <math.h>
 #include <string.h>
@@ -267,7 +268,18 @@ static void append_share(void *context, unsigned thread, unsigned n_threads) {
     pass *p = context;
     const size_t ld = hr_pass_width(p);
     const float *k = p->e->b.qkv + p->e->sizes.q_dim, *v = k + p->e->sizes.kv_dim;
+    const uint32_t heads = p->e->sizes.n_kv_heads;
     size_t from, to;
+    if (hr_kv_granule(p->batch->segments[0].kv->g) > 1) { /* a head's positions belong to one thread */
+        hr_share((size_t)p->batch->n_segments * heads, 1, thread, n_threads, &from, &to);
+        for (size_t i = from; i < to; i++) {
+            const hr_segment *g = &p->batch->segments[i / heads];
+            const uint32_t h = (uint32_t)(i % heads);
+            p->plan->append->fn.kv_append(g->kv, p->l, g->pos0, k + g->row0 * ld, ld, v + g->row0 * ld, ld, 0, g->n, h,
+                                          h + 1);
+        }
+        return;
+    }
     hr_share(p->n, 1, thread, n_threads, &from, &to);
     for (uint32_t i = 0; i < p->batch->n_segments; i++) {
         const hr_segment *g = &p->batch->segments[i];
@@ -275,7 +287,7 @@ static void append_share(void *context, unsigned thread, unsigned n_threads) {
         if (b > g->n) b = g->n;
         if (a < b)
             p->plan->append->fn.kv_append(g->kv, p->l, g->pos0, k + g->row0 * ld, ld, v + g->row0 * ld, ld, a, b, 0,
-                                          p->e->sizes.n_kv_heads);
+                                          heads);
     }
 }
 

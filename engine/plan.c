@@ -167,7 +167,7 @@ hr_step_work hr_engine_decode_work(const hr_engine *e, size_t n, double context)
     /* a fractional context lies between two whole ones; both costs are linear in it */
     const double whole = floor(context), part = context - whole;
     const hr_work lo = attention_work(e, &p, (uint32_t)whole, 1), hi = attention_work(e, &p, (uint32_t)whole + 1, 1);
-    const double bytes = (double)lo.bytes + part * (double)(hi.bytes - lo.bytes);
+    const double bytes = (double)lo.bytes + part * ((double)hi.bytes - (double)lo.bytes);
     const double flops = (double)lo.flops + part * (double)(hi.flops - lo.flops);
     sum.bytes_kv_read = (uint64_t)(bytes * (double)n + 0.5);
     sum.flops[lo.unit] += (uint64_t)(flops * (double)n + 0.5);

@@ -110,7 +110,7 @@ static hr_status observe(hr_text_run *run, use *uses) {
 static json_t *dtypes_json(const hr_kernel *k) {
     const bool kv = k->family == HR_FAM_ATTN || k->family == HR_FAM_KV_APPEND;
     json_t *list = json_array();
-    for (int t = 0; t < HR_DTYPE_COUNT; t++)
+    for (int t = 0; t <= HR_DTYPE_COUNT; t++)
         if (k->dtypes >> t & 1u)
             json_array_append_new(list, json_string(kv ? hr_kv_type_name((hr_dtype)t) : hr_dtypes[t].name));
     return list;

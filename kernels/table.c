@@ -1,5 +1,7 @@
 #include "kernels/table.h"
 
+#include "kernels/kv/kv_open.h"
+
 #include <string.h>
 
 #define X(id, name) [HR_OP_##id] = name,
@@ -108,6 +110,13 @@ static uint64_t gone_among(const hr_kv_seq *s, uint64_t from, uint64_t to) {
     return b > a ? b - a : 0;
 }
 
+/* What rows of the open group have more than closed ones, of the last `rows` of len positions. */
+static uint64_t open_excess(const hr_kv_geom *g, uint64_t len, uint64_t rows) {
+    if (g->type[0] != HR_I4KC) return 0;
+    const uint64_t open = len % HR_KV_GROUP < rows ? len % HR_KV_GROUP : rows;
+    return open * (2 * (uint64_t)g->head_dim - g->row_bytes[HR_KV_K] - g->row_bytes[HR_KV_KS]);
+}
+
 hr_work hr_work_attn(const hr_kernel *k, const hr_attn *a) {
     const uint64_t last = (uint64_t)a->pos0 + a->n_q; /* positions 0..last - 1 exist for the last query */
     uint64_t first = 0, pairs = 0;
@@ -117,11 +126,13 @@ hr_work hr_work_attn(const hr_kernel *k, const hr_attn *a) {
         pairs += seen - gone_among(a->kv, p + 1 - seen, p + 1);
     }
     const uint64_t rows = a->n_q ? last - first - gone_among(a->kv, first, last) : 0;
-    return (hr_work){.bytes = rows * a->n_kv_heads * position_bytes(a->kv->g),
+    return (hr_work){.bytes = a->n_kv_heads * (rows * position_bytes(a->kv->g) + open_excess(a->kv->g, last, rows)),
                      .flops = 4 * pairs * a->n_heads * a->head_dim,
                      .unit = k->unit};
 }
 
 hr_work hr_work_kv_append(const hr_kv_geom *g, size_t n) {
-    return (hr_work){.bytes = (uint64_t)n * g->n_heads * position_bytes(g), .flops = 0, .unit = HR_UNIT_FP32};
+    const uint64_t open =
+        g->type[0] == HR_I4KC ? 2 * (uint64_t)g->head_dim : 0; /* each row is written open, and closed later */
+    return (hr_work){.bytes = (uint64_t)n * g->n_heads * (position_bytes(g) + open), .unit = HR_UNIT_FP32};
 }

@@ -126,7 +126,8 @@ typedef void hr_rope_fn(float *x, size_t ldx, size_t n_heads, size_t head_dim, s
 /* y = silu(gate) * up, elements [0, n); y may be gate. */
 typedef void hr_glu_fn(const float *gate, const float *up, float *y, size_t n);
 /* Writes positions pos0 + t0 .. pos0 + t1 - 1 of KV heads head0 .. head1 - 1 of a layer from k, v [n][ld] floats (token
- * t is row t, head h at h * head_dim); without k or v (NULL) that plane stays as it is. */
+ * t is row t, head h at h * head_dim); without k or v (NULL) that plane stays as it is. Calls of one pass may run at
+ * the same time; with K of i4kc those of one head may not, and each takes all positions of the pass. */
 typedef void hr_kv_append_fn(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk,
                              const float *v, size_t ldv, size_t t0, size_t t1, uint32_t head0, uint32_t head1);
 /* Attention (flash) and append in plain C that count the runs they walk between hr_kv_count_begin and _end. */

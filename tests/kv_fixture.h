@@ -8,6 +8,7 @@
 #include "engine/kv/kv_cache.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/random.h"
+#include "kernels/kv/kv_open.h"
 #include "kernels/table.h"
 
 static inline uint32_t fix_below(uint64_t *state, uint32_t n) {
@@ -61,6 +62,7 @@ static inline hr_kv_cache *fix_cache(hr_kv_cache_config config) {
     const uint64_t extents = hr_kv_is_paged(config.layout) ? hr_kv_cache_free_pages(cache) : config.max_seqs;
     for (int x = 0; x < HR_KV_PLANES; x++)
         if (s->base[x]) memset(s->base[x], 0xff, extents * hr_kv_extent_bytes(s->g, x));
+    if (s->open) memset(s->open, 0xff, config.max_seqs * hr_kv_open_bytes(s->g));
     return cache;
 }
 

@@ -28,6 +28,22 @@ static double element(hr_dtype t, const uint8_t *row, const uint8_t *scales, siz
     }
 }
 
+/* Element d of K of a position, which may lie in the open group. */
+static double key(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, uint32_t d) {
+    const hr_kv_geom *g = s->g;
+    const hr_kv_rows r = hr_kv_run(s, layer, head, pos);
+    if (g->type[0] != HR_I4KC) return element(g->type[0], r.at[HR_KV_K], r.at[HR_KV_KS], d);
+    if (pos >= s->len / 32 * 32) return hr_bf16_to_f32(hr_kv_open_row(s, layer, head, pos)[d]);
+    /* the scales of a group, 2 D of them, lie on its positions, 2 D / 32 on each */
+    uint16_t f[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t at = d / 16 * 32 + d % 16 + 16 * i, share = 2 * g->head_dim / 32;
+        memcpy(&f[i], hr_kv_run(s, layer, head, pos / 32 * 32 + at / share).at[HR_KV_KS] + at % share * 2, 2);
+    }
+    const int level = (r.at[HR_KV_K][d / 32 * 16 + d % 16] >> (d % 32 >= 16 ? 4 : 0) & 15) - 8;
+    return (double)level * hr_f16_to_f32(f[0]) + hr_f16_to_f32(f[1]);
+}
+
 static bool is_gone(const hr_kv_seq *s, uint32_t pos) {
     return pos >= s->gone_from && pos < s->gone_to;
 }
@@ -45,10 +61,8 @@ static void reference(const hr_attn *a, float *out, size_t ldo) {
             double top = -INFINITY, sum = 0;
             for (uint32_t pos = first; pos <= last; pos++) {
                 if (is_gone(a->kv, pos)) continue;
-                const hr_kv_rows r = hr_kv_run(a->kv, a->layer, kv, pos);
                 p[pos] = 0;
-                for (uint32_t d = 0; d < a->head_dim; d++)
-                    p[pos] += (double)q[d] * element(g->type[0], r.at[HR_KV_K], r.at[HR_KV_KS], d);
+                for (uint32_t d = 0; d < a->head_dim; d++) p[pos] += (double)q[d] * key(a->kv, a->layer, kv, pos, d);
                 p[pos] *= (double)a->scale;
                 top = fmax(top, p[pos]);
             }
@@ -167,12 +181,12 @@ static void check(const shape *c) {
     check_hole(c, 0, 0);
 }
 
-static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_Q8_0, HR_I8ROW, HR_Q4_0};
+static const hr_dtype types[] = {HR_F32, HR_F16, HR_BF16, HR_Q8_0, HR_I8ROW, HR_Q4_0, HR_I4KC};
 
 static void types_of_k_and_v(void **state) {
     (void)state;
-    for (int k = 0; k < 6; k++)
-        for (int v = 0; v < 6; v++) {
+    for (int k = 0; k < 7; k++)
+        for (int v = 0; v < 7; v++) {
             check(&(shape){HR_KV_ZORDER, types[k], types[v], 6, 2, 64, 40, 1, 0});
             check(&(shape){HR_KV_PAGED, types[k], types[v], 6, 2, 64, 100, 45, 0});
         }
@@ -194,8 +208,8 @@ static void odd_shapes(void **state) {
 static void shapes_of_models(void **state) {
     (void)state;
     static const uint32_t dims[] = {64, 80, 96, 128, 256};
-    static const hr_dtype kv[] = {HR_BF16, HR_F16, HR_Q8_0, HR_I8ROW, HR_Q4_0};
-    for (uint32_t i = 0; i < 5 * 8 * 5; i += hr_test_quick() ? 7 : 1) {
+    static const hr_dtype kv[] = {HR_BF16, HR_F16, HR_Q8_0, HR_I8ROW, HR_Q4_0, HR_I4KC};
+    for (uint32_t i = 0; i < 5 * 8 * 6; i += hr_test_quick() ? 7 : 1) {
         const uint32_t dim = dims[i % 5], group = i / 5 % 8 + 1, window = i % 3 == 2 ? 70 : 0;
         const hr_dtype k = dim % 32 ? HR_BF16 : kv[i / 40], v = dim % 32 || i % 2 ? k : HR_BF16;
         const hr_kv_layout layout = (hr_kv_layout)(i % HR_KV_LAYOUT_COUNT);
@@ -225,6 +239,8 @@ static void windows(void **state) {
         check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 4, 2, 32, 1200, 1, w[i]});
         check(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 20, 2, 32, 900, 1, w[i]});
         check(&(shape){HR_KV_PAGED, HR_F16, HR_Q8_0, 4, 2, 32, 250, 70, w[i]});
+        check(&(shape){HR_KV_PAGED, HR_I4KC, HR_I4KC, 4, 2, 64, 650, 1, w[i]});
+        check(&(shape){HR_KV_ZORDER, HR_I4KC, HR_I4KC, 4, 2, 64, 250, 70, w[i]});
     }
 }
 
@@ -241,6 +257,11 @@ static void evicted_positions_are_not_read(void **state) {
         const hr_dtype k = kv[i % 4][0], v = kv[i % 4][1];
         const hr_kv_layout layout = (hr_kv_layout)(i % HR_KV_LAYOUT_COUNT);
         check_hole(&(shape){layout, k, v, 8, 2, 64, 1200, 1, 0}, from, to);
+        if (from / 32 < to / 32) { /* its groups go as a whole */
+            const uint32_t a = from / 32 * 32, b = to / 32 * 32;
+            check_hole(&(shape){layout, HR_I4KC, HR_I4KC, 8, 2, 64, 1200, 1, 0}, a, b);
+            check_hole(&(shape){HR_KV_PAGED, HR_I4KC, HR_BF16, 6, 2, 64, b, 70, 0}, a, b);
+        }
         check_hole(&(shape){HR_KV_PAGED, k, v, 3, 3, 32, 1290, 1, 250}, from, to);
         check_hole(&(shape){HR_KV_PAGED, HR_BF16, HR_BF16, 9, 1, 64, 1200, 1, 0}, from, to);
         check_hole(&(shape){layout, k, v, 6, 2, 64, to, 70, i % 2 ? 300 : 0}, from, to);

@@ -344,6 +344,12 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, const hr_ker
         assert_int_equal(hr_kv_cache_reserve(cache, seq, pos0 + n), HR_OK);
         for (uint32_t l = 0; l < LAYERS; l++) { /* shares of positions, heads and planes, as threads would */
             const hr_kv_seq *s = hr_kv_cache_view(cache, seq);
+            if (k_type == HR_I4KC) { /* no shares of positions */
+                append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, v + pos0 * ldk, ldk, 0, n, 1, HEADS);
+                append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, NULL, 0, 0, n, 0, 1);
+                append->fn.kv_append(s, l, pos0, NULL, 0, v + pos0 * ldk, ldk, 0, n, 0, 1);
+                continue;
+            }
             append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, v + pos0 * ldk, ldk, n / 2, n, 0, HEADS);
             append->fn.kv_append(s, l, pos0, k + pos0 * ldk, ldk, NULL, 0, 0, n / 2, 0, HEADS - 1);
             append->fn.kv_append(s, l, pos0, NULL, 0, v + pos0 * ldk, ldk, 0, n / 2, 0, HEADS - 1);
@@ -377,12 +383,12 @@ static uint64_t outputs_of(hr_kv_layout layout, uint32_t page_size, const hr_ker
 
 static void every_layout_gives_the_same_bits(void **state) {
     (void)state;
-    static const hr_dtype types[][2] = {
-        {HR_BF16, HR_BF16}, {HR_F32, HR_Q4_0}, {HR_Q8_0, HR_F16}, {HR_Q4_0, HR_Q8_0}, {HR_I8ROW, HR_I8ROW}};
+    static const hr_dtype types[][2] = {{HR_BF16, HR_BF16}, {HR_F32, HR_Q4_0},    {HR_Q8_0, HR_F16},
+                                        {HR_Q4_0, HR_Q8_0}, {HR_I8ROW, HR_I8ROW}, {HR_I4KC, HR_I4KC}};
     static const uint32_t pages[] = {1, 2, 16, 32, 256};
     const hr_kernel *attn;
     for (size_t i = 0; (attn = fix_kernel(HR_FAM_ATTN, i)); i++) {
-        for (int t = 0; t < 5; t++) {
+        for (int t = 0; t < 6; t++) {
             const hr_dtype k = types[t][0], v = types[t][1];
             if (attn->isa == HR_ISA_GENERIC && t != 0) continue; /* the body is the same; keep the test short */
             if (!fix_takes(attn, k, v, attn->n_min)) continue;

@@ -80,10 +80,11 @@ uint32_t hr_kv_pages_available(const hr_kv_cache *c) {
     return c->config.alloc == HR_KV_HYBRID ? hr_kv_hybrid_available(c) : hr_kv_pages_free(c) + c->n_cached;
 }
 
-/* Whether page i of a sequence of `to` positions holds only positions gone_from..gone_to-1. */
+/* A group of K that is not gone as a whole needs the pages of all its positions: they are written when it closes.
+ * Whether page i of a sequence of `to` positions holds only positions gone_from..gone_to-1. */
 static bool is_lost(const hr_kv_cache *c, uint32_t i, uint32_t to, uint32_t gone_from, uint32_t gone_to) {
     const uint32_t p = c->geom.page_size, begin = i * p, end = to - begin > p ? begin + p : to;
-    return begin >= gone_from && end <= gone_to;
+    return begin >= gone_from && end <= hr_kv_closed(&c->geom, gone_to);
 }
 
 static hr_status no_pages(uint32_t seq, uint32_t need, uint32_t have) {
@@ -94,7 +95,7 @@ static hr_status no_pages(uint32_t seq, uint32_t need, uint32_t have) {
 hr_status hr_kv_pages_prepare(hr_kv_cache *c, uint32_t seq, uint32_t from, uint32_t to, uint32_t gone_from,
                               uint32_t gone_to) {
     if (from >= to) return HR_OK;
-    const uint32_t p = c->geom.page_size, begin = from / p, end = hr_kv_pages_for(c, to);
+    const uint32_t p = c->geom.page_size, begin = hr_kv_closed(&c->geom, from) / p, end = hr_kv_pages_for(c, to);
     uint32_t *table = hr_kv_table(c, seq), need = 0;
     for (uint32_t i = begin; i < end; i++)
         if (!is_lost(c, i, to, gone_from, gone_to)) need += table[i] == HR_KV_NONE || c->page[table[i]].refs > 1;

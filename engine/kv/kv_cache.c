@@ -157,6 +157,9 @@ static hr_status plan(const hr_kv_cache_config *config, hr_kv_cache *cache) {
     HR_TRY(geometry(c, c->layout, c->capacity, &cache->geom)); /* names the layout and the page size */
     HR_TRY(hr_kv_alloc_check(c->alloc, c->layout));
     cache->pages = hr_kv_is_paged(c->layout);
+    cache->open_bytes = hr_kv_open_bytes(&cache->geom);
+    if (hr_mul(cache->open_bytes, c->max_seqs) > SIZE_MAX / 8)
+        HR_FAIL(HR_ERR_INPUT, "a KV cache of %u sequences is too large", c->max_seqs);
     if (c->share_prefix && (!cache->pages || c->layout == HR_KV_PAGED_IDENTITY))
         HR_FAIL(HR_ERR_USAGE, "shared prefixes need pages in any order: use --kv-layout paged or paged-nhd, not %s",
                 hr_kv_layout_name(c->layout));
@@ -190,6 +193,11 @@ static hr_status allocate_arenas(hr_kv_cache *cache) {
             HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of KV cache; try fewer sequences or a shorter context",
                     (double)hr_kv_cache_mapped(cache) / 1e6);
         largest = cache->arena_bytes[x] > largest ? cache->arena_bytes[x] : largest;
+    }
+    if (cache->open_bytes) {
+        cache->open_arena = hr_pages_alloc(cache->open_bytes * cache->config.max_seqs, !cache->config.no_huge_pages);
+        if (!cache->open_arena) HR_FAIL(HR_ERR_MEMORY, "out of memory for the open groups of the KV cache");
+        if (cache->open_bytes * cache->config.max_seqs > largest) largest = cache->open_bytes * cache->config.max_seqs;
     }
     cache->marks = hr_calloc(largest / OS_PAGE / 64 + 1, sizeof *cache->marks);
     cache->seqs = hr_calloc(cache->config.max_seqs, sizeof *cache->seqs);
@@ -250,6 +258,7 @@ static void forget(hr_kv_cache *cache, uint32_t seq) {
     cache->slots[seq] = (hr_kv_slot){0};
     cache->seqs[seq] = (hr_kv_seq){.g = &cache->geom, .table = cache->pages ? hr_kv_table(cache, seq) : NULL};
     for (int x = 0; x < HR_KV_PLANES; x++) cache->seqs[seq].base[x] = cache->arena[x];
+    if (cache->open_arena) cache->seqs[seq].open = cache->open_arena + seq * cache->open_bytes;
 }
 
 static hr_status allocate(hr_kv_cache *cache) {
@@ -278,6 +287,7 @@ hr_status hr_kv_cache_create(const hr_kv_cache_config *config, hr_kv_cache **out
 void hr_kv_cache_destroy(hr_kv_cache *cache) {
     if (!cache) return;
     for (int x = 0; x < HR_KV_PLANES; x++) hr_pages_free(cache->arena[x], cache->arena_bytes[x]);
+    hr_pages_free(cache->open_arena, cache->open_bytes * cache->config.max_seqs);
     hr_free(cache->seqs), hr_free(cache->slots), hr_free(cache->extents), hr_free(cache->marks);
     hr_free(cache->geoms), hr_free(cache->tables), hr_free(cache->page), hr_free(cache->cover);
     hr_free(cache->free), hr_free(cache->buckets), hr_free(cache->prompts), hr_free(cache->page_tokens);
@@ -290,6 +300,7 @@ void hr_kv_cache_touch(hr_kv_cache *cache, unsigned thread, unsigned n_threads) 
         for (size_t p = pages * thread / n_threads; p < pages * (thread + 1) / n_threads; p++)
             *(volatile uint8_t *)(cache->arena[x] + p * OS_PAGE) = 0;
     }
+    if (thread == 0 && cache->open_arena) memset(cache->open_arena, 0, cache->open_bytes * cache->config.max_seqs);
 }
 
 /* ---- the life of a sequence ---- */
@@ -425,6 +436,7 @@ void hr_kv_cache_cut(hr_kv_cache *cache, uint32_t seq, uint32_t len) {
     hr_kv_slot *slot = &cache->slots[seq];
     if (len >= s->len) return;
     const uint32_t had = s->len;
+    hr_kv_open_at(s, len, s->open);
     s->len = len;
     if (s->gone_to > len) s->gone_to = len;
     if (s->gone_from >= s->gone_to) s->gone_from = s->gone_to = 0;
@@ -449,7 +461,7 @@ const hr_kv_seq *hr_kv_cache_view(const hr_kv_cache *cache, uint32_t seq) {
 uint64_t hr_kv_cache_mapped(const hr_kv_cache *cache) {
     uint64_t total = 0;
     for (int x = 0; x < HR_KV_PLANES; x++) total += cache->arena_bytes[x];
-    return total;
+    return total + (uint64_t)cache->open_bytes * cache->config.max_seqs;
 }
 
 uint32_t hr_kv_cache_free_pages(const hr_kv_cache *cache) {

@@ -36,6 +36,9 @@
  *  7. A call that fails changes nothing that can be seen.
  *  8. No allocation of memory after create.
  *
+ * K of type i4kc (kernels/kv/kv_open.h): the rows of the last, incomplete group of a sequence lie in a plane of their own, one
+ * place a sequence, apart from extents, pages and the budget. Prefixes are shared, and positions evicted, by whole groups.
+ *
  * Not thread-safe; kernels read views while nobody changes them. */
 #ifndef HR_KV_CACHE_H
 #define HR_KV_CACHE_H

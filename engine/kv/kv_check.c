@@ -121,17 +121,39 @@ static uint64_t mark_rows(const hr_kv_cache *c, const hr_kv_seq *s, int x, uint3
     return fresh;
 }
 
+/* The open rows of all sequences. */
+static uint64_t mark_open(const hr_kv_cache *c) {
+    const hr_kv_geom *g = &c->geom;
+    uint64_t fresh = 0;
+    if (!c->open_arena) return 0;
+    memset(c->marks, 0, (c->open_bytes * c->config.max_seqs / OS_PAGE / 64 + 1) * sizeof *c->marks);
+    for (uint32_t seq = 0; seq < c->config.max_seqs; seq++) {
+        const hr_kv_seq *s = &c->seqs[seq];
+        const uint32_t n = hr_kv_open_rows(s);
+        for (uint32_t i = 0; n && i < g->n_layers * g->n_heads; i++) {
+            const uint8_t *at = (const uint8_t *)hr_kv_open_row(s, i / g->n_heads, i % g->n_heads, s->len - n);
+            fresh += mark(c->marks, (size_t)(at - c->open_arena), n * g->head_dim * sizeof(uint16_t));
+        }
+    }
+    return fresh;
+}
+
 void hr_kv_cache_bytes(const hr_kv_cache *c, uint64_t *needed, uint64_t *touched) {
     *needed = used_bytes(c), *touched = 0;
+    for (uint32_t seq = 0; c->open_arena && seq < c->config.max_seqs; seq++)
+        *needed += hr_kv_open_rows(&c->seqs[seq]) * hr_kv_open_excess(&c->geom);
     for (int x = 0; x < HR_KV_PLANES; x++) {
         if (!c->arena[x]) continue;
         memset(c->marks, 0, (c->arena_bytes[x] / OS_PAGE / 64 + 1) * sizeof *c->marks);
         for (uint32_t seq = 0; seq < c->config.max_seqs; seq++) {
             const hr_kv_seq *s = &c->seqs[seq];
-            *touched += OS_PAGE * mark_rows(c, s, x, 0, hr_kv_any_gone(s) ? s->gone_from : s->len);
-            if (hr_kv_any_gone(s)) *touched += OS_PAGE * mark_rows(c, s, x, s->gone_to, s->len);
+            const bool keys = x == HR_KV_K || x == HR_KV_KS, hole = hr_kv_any_gone(s);
+            const uint32_t len = keys ? hr_kv_closed(s->g, s->len) : s->len;
+            *touched += OS_PAGE * mark_rows(c, s, x, 0, hole && s->gone_from < len ? s->gone_from : len);
+            if (hole) *touched += OS_PAGE * mark_rows(c, s, x, s->gone_to, len);
         }
     }
+    *touched += OS_PAGE * mark_open(c);
 }
 
 /* ---- invariants ---- */
@@ -205,7 +227,9 @@ static hr_status check_table(const hr_kv_cache *c, uint32_t seq) {
         const uint32_t to = (i + 1) * p < s->len ? (i + 1) * p : s->len;
         const bool lost = i < end && hr_kv_any_gone(s) && hr_kv_all_gone(s, i * p, to);
         if (i < end && !lost && !held) BROKEN(4, "sequence %u has no page for position %u", seq, i * p);
-        if (held && lost) BROKEN(4, "sequence %u holds page %u, all of whose positions are gone", seq, table[i]);
+        /* a cut into the hole leaves part of a group, which its next append closes */
+        if (held && lost && to <= hr_kv_closed(&c->geom, s->gone_to))
+            BROKEN(4, "sequence %u holds page %u, all of whose positions are gone", seq, table[i]);
         if (held && i >= end && i >= c->slots[seq].keep)
             BROKEN(4, "sequence %u holds page %u for no position", seq, table[i]);
         if (held && c->config.layout == HR_KV_PAGED_IDENTITY && table[i] != seq * c->full_pages + i)

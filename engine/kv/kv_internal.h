@@ -12,6 +12,7 @@
 #define HR_KV_INTERNAL_H
 
 #include "engine/kv/kv_cache.h"
+#include "kernels/kv/kv_open.h"
 
 enum {
     HR_KV_NONE = UINT32_MAX, /* no page, no sequence */
@@ -50,9 +51,11 @@ struct hr_kv_cache {
     uint32_t n_granules;
     uint8_t *arena[HR_KV_PLANES];
     size_t arena_bytes[HR_KV_PLANES];
-    hr_kv_seq *seqs;   /* [max_seqs] */
-    hr_kv_slot *slots; /* [max_seqs] */
-    uint64_t *marks;   /* one bit for each 4 KiB of the largest arena */
+    uint8_t *open_arena; /* [max_seqs][open_bytes] open groups of K (kv_open.h), apart from granules and budget */
+    size_t open_bytes;   /* 0 unless K is i4kc */
+    hr_kv_seq *seqs;     /* [max_seqs] */
+    hr_kv_slot *slots;   /* [max_seqs] */
+    uint64_t *marks;     /* one bit for each 4 KiB of the largest arena */
 
     uint32_t *extents; /* [max_seqs] sequences that have an extent, by place */
     uint32_t n_extents, extent_granules;
@@ -103,6 +106,16 @@ static inline bool hr_kv_any_gone(const hr_kv_seq *s) {
 /* Whether all positions from..to-1 are gone. */
 static inline bool hr_kv_all_gone(const hr_kv_seq *s, uint32_t from, uint32_t to) {
     return from >= s->gone_from && to <= s->gone_to;
+}
+
+/* Live positions in the open group, and what each has more bytes than a closed one, in all layers and heads. */
+static inline uint32_t hr_kv_open_rows(const hr_kv_seq *s) {
+    const uint32_t closed = hr_kv_closed(s->g, s->len), from = s->gone_to > closed ? s->gone_to : closed;
+    return s->len - from;
+}
+static inline uint64_t hr_kv_open_excess(const hr_kv_geom *g) {
+    return (uint64_t)g->n_layers * g->n_heads *
+           (2 * (size_t)g->head_dim - g->row_bytes[HR_KV_K] - g->row_bytes[HR_KV_KS]);
 }
 
 /* ---- extents: kv_alloc_extents.c ---- */

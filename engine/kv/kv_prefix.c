@@ -44,7 +44,7 @@ uint32_t hr_kv_prefix_find(const hr_kv_cache *c, const int32_t *prompt, uint32_t
         pages[found++] = page;
         parent = c->page[page].serial;
     }
-    return found;
+    return hr_kv_closed(&c->geom, found * p) / p; /* an open group of K is not shared */
 }
 
 void hr_kv_prefix_forget(hr_kv_cache *c, uint32_t page) {
@@ -68,7 +68,8 @@ void hr_kv_prefix_offer(hr_kv_cache *c, uint32_t seq) {
     hr_kv_slot *slot = &c->slots[seq];
     const hr_kv_seq *s = &c->seqs[seq];
     if (!c->prompts || !slot->paged) return;
-    const uint32_t p = c->geom.page_size, whole = (slot->known < s->len ? slot->known : s->len) / p;
+    const uint32_t p = c->geom.page_size, known = slot->known < s->len ? slot->known : s->len;
+    const uint32_t whole = hr_kv_closed(s->g, known) / p;
     if (slot->hashed >= whole) return;
     const int32_t *prompt = c->prompts + (size_t)seq * c->config.capacity;
     const uint32_t *table = hr_kv_table(c, seq);

@@ -62,6 +62,7 @@ hr_status hr_kv_cache_fork(hr_kv_cache *c, uint32_t from, uint32_t to, uint32_t 
             hr_kv_page_acquire(c, hr_kv_table(c, to)[i]);
         }
     }
+    hr_kv_open_at(&c->seqs[from], len, c->seqs[to].open);
     slot->open = true, slot->paged = source->paged;
     c->seqs[to].len = len;
     return HR_OK;
@@ -78,13 +79,16 @@ hr_status hr_kv_cache_evict(hr_kv_cache *c, uint32_t seq, uint32_t sinks, uint32
                 "eviction of a page in use: sequence %u appends behind its last position; keep a window "
                 "of at least 1",
                 seq);
+    const uint32_t granule = hr_kv_granule(s->g); /* a group of K is gone as a whole, or not at all */
     if (s->len < window || sinks >= s->len - window) return HR_OK;
+    sinks = (sinks + granule - 1) / granule * granule;
+    if (sinks >= hr_kv_closed(s->g, s->len - window)) return HR_OK;
     if (hr_kv_any_gone(s) && sinks > s->gone_from)
         HR_FAIL(HR_ERR_INPUT, "eviction cannot bring back: %u sinks were asked for, positions from %u on are gone",
                 sinks, s->gone_from);
     if (slot->paged) hr_kv_prefix_offer(c, seq);
     if (slot->known > s->len) slot->known = s->len; /* what comes next has seen a hole */
-    const uint32_t to = s->len - window;
+    const uint32_t to = hr_kv_closed(s->g, s->len - window);
     s->gone_to = hr_kv_any_gone(s) && s->gone_to > to ? s->gone_to : to;
     s->gone_from = sinks;
     if (!slot->paged) return HR_OK;
@@ -110,7 +114,8 @@ static size_t bytes_a_position(const hr_kv_geom *g) {
 
 uint64_t hr_kv_cache_saved_bytes(const hr_kv_cache *c, uint32_t seq) {
     const hr_kv_seq *s = &c->seqs[seq];
-    return (uint64_t)(s->len - (s->gone_to - s->gone_from)) * bytes_a_position(s->g);
+    return (uint64_t)(s->len - (s->gone_to - s->gone_from)) * bytes_a_position(s->g) +
+           (uint64_t)hr_kv_open_rows(s) * hr_kv_open_excess(s->g);
 }
 
 /* Rows from..to-1 of one plane, layer and head, to or from dense memory; returns the memory behind them. */
@@ -133,15 +138,31 @@ static uint8_t *transfer(const hr_kv_seq *s, uint32_t l, uint32_t h, int x, uint
     return dense;
 }
 
+/* The open rows of K. */
+static uint8_t *transfer_open(const hr_kv_seq *s, uint32_t l, uint32_t h, uint8_t *dense, bool load) {
+    const size_t row = s->g->head_dim * sizeof(uint16_t);
+    for (uint32_t pos = s->len - hr_kv_open_rows(s); pos < s->len; pos++, dense += row) {
+        uint16_t *at = hr_kv_open_row(s, l, h, pos);
+        if (load)
+            memcpy(at, dense, row);
+        else
+            memcpy(dense, at, row);
+    }
+    return dense;
+}
+
 static void transfer_all(const hr_kv_seq *s, uint8_t *dense, bool load) {
     const bool hole = hr_kv_any_gone(s);
     for (uint32_t l = 0; l < s->g->n_layers; l++) {
         for (uint32_t h = 0; h < s->g->n_heads; h++) {
             for (int i = 0; i < HR_KV_PLANES; i++) {
                 const int x = saved_order[i];
+                const bool keys = x == HR_KV_K || x == HR_KV_KS;
+                const uint32_t len = keys ? hr_kv_closed(s->g, s->len) : s->len;
                 if (!s->g->row_bytes[x]) continue;
-                dense = transfer(s, l, h, x, 0, hole ? s->gone_from : s->len, dense, load);
-                if (hole) dense = transfer(s, l, h, x, s->gone_to, s->len, dense, load);
+                dense = transfer(s, l, h, x, 0, hole && s->gone_from < len ? s->gone_from : len, dense, load);
+                if (hole) dense = transfer(s, l, h, x, s->gone_to, len, dense, load);
+                if (x == HR_KV_KS && s->open) dense = transfer_open(s, l, h, dense, load);
             }
         }
     }

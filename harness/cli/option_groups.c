@@ -12,7 +12,7 @@ static const char *const other_quants[] = {"q4_0", "int4", "q4_1", "int4", "q4_k
                                            "q4",   "int4", "Q4_0", "int4", "q8_0", "int8", "Q8_0",   "int8",
                                            "q8",   "int8", "fp16", "f16",  "fp32", "f32",  NULL};
 static const char *const acts[] = {"auto", "f32", "bf16", "int8", "int8-row", NULL};
-static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "i8row", "q4_0", NULL};
+static const char *const kv_types[] = {"f32", "f16", "bf16", "q8_0", "i8row", "q4_0", "i4kc", NULL};
 static const char *const layouts[] = {"head",           "contiguous", "token",    "block",    "paged", "paged-nhd",
                                       "paged-identity", "zorder",     "zorder-h", "shuffled", NULL};
 static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "128", "256", NULL};
@@ -90,7 +90,7 @@ WORD(act, .name = "--act", .choices = acts, .fallback = "auto", .metavar = "TYPE
      .help = "activations in matrix products; auto follows the weights; int8 has a scale for 32 values, int8-row one a "
              "token");
 WORD(type_k, .name = "--cache-type-k", .alias = "-ctk", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
-     .help = "type of K in the cache");
+     .help = "type of K in the cache; i8row has a scale a row, i4kc scales per channel and 32 positions");
 WORD(type_v, .name = "--cache-type-v", .alias = "-ctv", .choices = kv_types, .fallback = "bf16", .metavar = "TYPE",
      .help = "type of V in the cache");
 WORD(kv_layout, .name = "--kv-layout", .choices = layouts, .fallback = "head", .metavar = "LAYOUT",

@@ -33,7 +33,8 @@ typedef enum hr_dtype {
 #define X(id, name, elems, bytes, group) HR_##id,
     HR_DTYPE_LIST(X)
 #undef X
-        HR_DTYPE_COUNT
+        HR_DTYPE_COUNT,
+    HR_I4KC = HR_DTYPE_COUNT /* of KV caches alone (kv_open.h): no matrix has it */
 } hr_dtype;
 
 typedef struct hr_dtype_info {

@@ -21,10 +21,14 @@ static void attn_flash_bf16(const hr_attn *a, size_t unit0, size_t unit1, void *
         attn_bf16_tile_unit(a, &u, scratch);
     }
 }
+/* Decode takes positions in fours: groups must begin where fours do. */
+static bool attn_decode_takes_groups(const hr_attn *a, const hr_attn_unit *u) {
+    return (u->from | a->kv->gone_from | a->kv->gone_to) % 4 == 0;
+}
 static void attn_decode_bf16(const hr_attn *a, size_t unit0, size_t unit1, void *scratch) {
     for (size_t i = unit0; i < unit1; i++) {
         const hr_attn_unit u = hr_attn_unit_at(a, i);
-        if (a->n_q == 1 && u.group <= ATTN_DECODE_GROUP)
+        if (a->n_q == 1 && u.group <= ATTN_DECODE_GROUP && (!a->kv->open || attn_decode_takes_groups(a, &u)))
             attn_decode_unit(a, &u, scratch);
         else
             attn_bf16_tile_unit(a, &u, scratch);
@@ -33,7 +37,7 @@ static void attn_decode_bf16(const hr_attn *a, size_t unit0, size_t unit1, void 
 
 /* A cache of f16 is decoded in f32: that costs no time there and keeps its bits. */
 enum {
-    DECODE_TYPES = 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0,
+    DECODE_TYPES = 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0 | 1 << HR_I4KC,
     TILE_TYPES = DECODE_TYPES | 1 << HR_F16
 };
 

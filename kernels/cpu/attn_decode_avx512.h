@@ -43,9 +43,9 @@ HR_INLINE __m512 attn_sum16(const int heads, __m512 x[4][4]) {
 
 /* Scores of n positions; blocks: of 32 elements in a row, 0 for any number. */
 HR_INLINE void attn_quad_qk(hr_dtype t, const int heads, const int blocks, const attn_quad *w, const attn_rows *k,
-                            uint32_t n, attn_ahead next) {
+                            uint32_t first, uint32_t n, attn_ahead next) {
     const size_t dim = blocks ? 32 * (size_t)blocks : w->dim, ld = blocks ? dim : w->ld;
-    for (uint32_t i = 0; i < n; i += 4) {
+    for (uint32_t i = first; i < n; i += 4) {
         const uint8_t *const row[4] = {k->row[i], k->row[i + 1], k->row[i + 2], k->row[i + 3]};
         const uint16_t *const *scale = k->scale + i;
         __m512 acc[4][4];
@@ -158,12 +158,12 @@ HR_INLINE void attn_quad_pv(hr_dtype t, const int heads, const attn_quad *w, con
         fn(t, 4, __VA_ARGS__); \
         return;                \
     }
-#define ATTN_QUAD_QK(t)                                             \
-    if (w->dim == 64) ATTN_QUAD(attn_quad_qk, t, 2, w, k, n, next)  \
-    if (w->dim == 128) ATTN_QUAD(attn_quad_qk, t, 4, w, k, n, next) \
-    ATTN_QUAD(attn_quad_qk, t, 0, w, k, n, next)
-static __attribute__((noinline)) void attn_quad_scores(hr_dtype t, const attn_quad *w, const attn_rows *k, uint32_t n,
-                                                       attn_ahead next) {
+#define ATTN_QUAD_QK(t)                                                    \
+    if (w->dim == 64) ATTN_QUAD(attn_quad_qk, t, 2, w, k, first, n, next)  \
+    if (w->dim == 128) ATTN_QUAD(attn_quad_qk, t, 4, w, k, first, n, next) \
+    ATTN_QUAD(attn_quad_qk, t, 0, w, k, first, n, next)
+static __attribute__((noinline)) void attn_quad_scores_of(hr_dtype t, const attn_quad *w, const attn_rows *k,
+                                                          uint32_t first, uint32_t n, attn_ahead next) {
     if (t == HR_BF16) {
         ATTN_QUAD_QK(HR_BF16)
     }
@@ -173,7 +173,16 @@ static __attribute__((noinline)) void attn_quad_scores(hr_dtype t, const attn_qu
     if (t == HR_I8ROW) {
         ATTN_QUAD_QK(HR_I8ROW)
     }
+    if (t == HR_I4KC) {
+        ATTN_QUAD_QK(HR_I4KC)
+    }
     ATTN_QUAD_QK(HR_Q4_0)
+}
+/* Of i4kc: closed groups, then the open one. */
+static void attn_quad_scores(hr_dtype t, const attn_quad *w, const attn_rows *k, uint32_t n, attn_ahead next) {
+    const uint32_t closed = t == HR_I4KC ? k->closed : n;
+    if (closed) attn_quad_scores_of(t, w, k, 0, closed, next);
+    if (closed < n) attn_quad_scores_of(HR_BF16, w, k, closed, n, next);
 }
 static __attribute__((noinline)) void attn_quad_outputs(hr_dtype t, const attn_quad *w, const attn_rows *v, uint32_t n,
                                                         attn_ahead next) {
@@ -257,7 +266,7 @@ static void attn_decode_unit(const hr_attn *a, const hr_attn_unit *u, void *scra
         }
         for (size_t i = 0; i < quads; i++) {
             next_k.first = (n + 3) / 4, next_k.n = i ? 0 : next.n;
-            attn_quad_outputs(g->type[1], &w[i], &v, n, next_k);
+            attn_quad_outputs(attn_v_type(g), &w[i], &v, n, next_k);
         }
     }
     for (size_t i = 0; i < quads; i++)

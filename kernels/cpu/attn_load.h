@@ -4,6 +4,7 @@
 #define HR_ATTN_LOAD_H
 
 #include "kernels/cpu/attn_plan.h"
+#include "kernels/kv/kv_open.h"
 #ifndef HR_INLINE
 #include "kernels/cpu/simd_generic.h"
 #endif
@@ -20,7 +21,28 @@
 typedef struct attn_rows {
     const uint8_t *row[HR_ATTN_CHUNK];
     const uint16_t *scale[HR_ATTN_CHUNK];
+    uint32_t closed;                                                 /* K of i4kc: rows from here on are bf16 */
+    uint16_t room[HR_ATTN_CHUNK / HR_KV_GROUP][2 * HR_KV_GROUP_DIM]; /* scales of groups that lie in pieces */
 } attn_rows;
+
+/* K of i4kc: rows of a group have its scales in common, and those of the open group, the last ones, are bf16. Both kinds
+ * are padded to a multiple of 4. */
+static __attribute__((noinline)) void attn_find_groups(const hr_attn *a, uint32_t kv_head, const hr_attn_piece *piece,
+                                                       attn_rows *out) {
+    const uint32_t n = piece->n, closed = hr_kv_closed(a->kv->g, a->kv->len);
+    uint32_t i = 0;
+    for (uint32_t slot = 0; i < n && hr_attn_at(piece, i) < closed; slot++) {
+        const uint32_t pos = hr_attn_at(piece, i), first = pos / HR_KV_GROUP * HR_KV_GROUP;
+        const uint16_t *scales = hr_kv_group_scales(a->kv, a->layer, kv_head, first, out->room[slot]);
+        for (uint32_t end = i + first + HR_KV_GROUP - pos; i < end && i < n; i++) out->scale[i] = scales;
+    }
+    out->closed = i;
+    for (; i < n; i++) {
+        out->row[i] = (const uint8_t *)hr_kv_open_row(a->kv, a->layer, kv_head, hr_attn_at(piece, i));
+        out->scale[i] = out->closed ? out->scale[out->closed - 1] : (const uint16_t *)(const void *)out->row[i];
+    }
+    for (; i < n + 3 && i < HR_ATTN_CHUNK; i++) out->row[i] = out->row[n - 1], out->scale[i] = out->scale[n - 1];
+}
 
 typedef uintptr_t attn_u4 __attribute__((vector_size(4 * sizeof(uintptr_t))));
 
@@ -46,6 +68,12 @@ static inline void attn_find_rows(const hr_attn *a, uint32_t kv_head, int x, con
         i += m;
     }
     for (uint32_t i = n; i % 4; i++) out->row[i] = out->row[n - 1], out->scale[i] = out->scale[n - 1];
+    if (x == HR_KV_K && a->kv->open) attn_find_groups(a, kv_head, piece, out);
+}
+
+/* The type of V as its bytes are to be read. */
+static inline hr_dtype attn_v_type(const hr_kv_geom *g) {
+    return g->type[1] == HR_I4KC ? HR_Q4_0 : g->type[1];
 }
 
 /* Rows that are wanted next, those from `first` on of n, bytes at..end - 1 of each. */
@@ -78,7 +106,10 @@ HR_INLINE v_f attn_load(hr_dtype t, const uint8_t *row, const uint16_t *scale, s
         return v_mul(v_load_i8((const int8_t *)row + d), v_set(v_f16(scale[d / 32])));
     case HR_I8ROW:
         return v_mul(v_load_i8((const int8_t *)row + d), v_set(v_f16(scale[0])));
-    default: /* Q4_0 */
+    case HR_I4KC: /* K */
+        return v_fma(v_load_nibbles(row + d / 32 * 16 + d % 16, d % 32 >= 16), v_load_f16(scale + hr_kv_channel(d)),
+                     v_load_f16(scale + hr_kv_channel(d) + 16));
+    default: /* Q4_0, V of I4KC */
         return v_mul(v_load_nibbles(row + d / 32 * 16 + d % 16, d % 32 >= 16), v_set(v_f16(scale[d / 32])));
     }
 }

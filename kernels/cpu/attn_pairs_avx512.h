@@ -61,6 +61,15 @@ HR_INLINE __m512i attn_load32(hr_dtype t, const uint8_t *row, const uint16_t *sc
         const __m512 high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4)), base = _mm512_mul_ps(f, _mm512_set1_ps(-8));
         return attn_bf16(_mm512_fmadd_ps(low, f, base), _mm512_fmadd_ps(high, f, base));
     }
+    if (t == HR_I4KC) { /* K */
+        const __m512i x = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(row + d / 2)));
+        const uint16_t *at = scale + hr_kv_channel(d);
+        const __m512i eight = _mm512_set1_epi32(8);
+        const __m512 low = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_and_si512(x, _mm512_set1_epi32(15)), eight));
+        const __m512 high = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_srli_epi32(x, 4), eight));
+        return attn_bf16(_mm512_fmadd_ps(low, v_load_f16(at), v_load_f16(at + 16)),
+                         _mm512_fmadd_ps(high, v_load_f16(at + 32), v_load_f16(at + 48)));
+    }
     return attn_bf16(attn_load16(t, row, scale, d, dim), attn_load16(t, row, scale, d + 16, dim));
 }
 /* Where element i of 32 stands after pairs of two rows were formed by unpacking low halves, then high halves of each

@@ -11,10 +11,10 @@ enum {
     HR_ATTN_ROWS_ABREAST = 4 /* K rows taken together: as many sums as v_sum4 gives */
 };
 
-/* score[g][0..n-1] = q[g] . K row; n rounded up to 4 (the rows are padded). q is [heads][ld], zero beyond dim. */
-HR_INLINE void attn_rows_qk(hr_dtype t, const int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
-                            size_t dim, float *score, size_t ld_score, attn_ahead next) {
-    for (uint32_t i = 0; i < n; i += HR_ATTN_ROWS_ABREAST) {
+/* score[g][first..n-1] = q[g] . K row; n - first rounded up to 4 (the rows are padded). q is [heads][ld], zero beyond dim. */
+HR_INLINE void attn_rows_qk(hr_dtype t, const int heads, const attn_rows *k, uint32_t first, uint32_t n, const float *q,
+                            size_t ld, size_t dim, float *score, size_t ld_score, attn_ahead next) {
+    for (uint32_t i = first; i < n; i += HR_ATTN_ROWS_ABREAST) {
         attn_fetch_some(&next, i, HR_ATTN_ROWS_ABREAST);
         const uint8_t *const *row = k->row + i;
         const uint16_t *const *scale = k->scale + i;
@@ -108,9 +108,13 @@ HR_INLINE void attn_rows_pv(hr_dtype t, const int heads, const attn_rows *v, uin
     default:                                     \
         HR_ATTN_HEADS(fn, HR_Q4_0, __VA_ARGS__)  \
     }
-static void attn_rows_qk_any(hr_dtype t, int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld,
-                             size_t dim, float *score, size_t ld_score, attn_ahead next) {
-    HR_ATTN_TYPES(attn_rows_qk, k, n, q, ld, dim, score, ld_score, next)
+static void attn_rows_qk_groups(int heads, const attn_rows *k, uint32_t n, const float *q, size_t ld, size_t dim,
+                                float *score, size_t ld_score, attn_ahead next) {
+    HR_ATTN_HEADS(attn_rows_qk, HR_I4KC, k, 0, n, q, ld, dim, score, ld_score, next)
+}
+static void attn_rows_qk_any(hr_dtype t, int heads, const attn_rows *k, uint32_t first, uint32_t n, const float *q,
+                             size_t ld, size_t dim, float *score, size_t ld_score, attn_ahead next) {
+    HR_ATTN_TYPES(attn_rows_qk, k, first, n, q, ld, dim, score, ld_score, next)
 }
 static void attn_rows_pv_any(hr_dtype t, int heads, const attn_rows *v, uint32_t n, const float *p, size_t ld_p,
                              float *o, size_t ld, size_t dim, attn_ahead next) {
@@ -149,16 +153,23 @@ typedef struct attn_decode {
 
 /* Scores of n positions into columns `at` on; then the rest of the group. */
 static void attn_decode_qk(const attn_decode *w, const attn_rows *k, uint32_t n, uint32_t at, attn_ahead next) {
+    const hr_dtype t = w->a->kv->g->type[0];
     for (size_t g = 0, left; (left = w->u->group - g); g += left, next.n = 0) {
         left = left < 4 ? left : 4;
-        attn_rows_qk_any(w->a->kv->g->type[0], (int)left, k, n, w->q + g * w->ld, w->ld, w->dim,
-                         w->score + g * w->ld_score + at, w->ld_score, next);
+        const float *q = w->q + g * w->ld;
+        float *score = w->score + g * w->ld_score + at;
+        if (t == HR_I4KC && k->closed)
+            attn_rows_qk_groups((int)left, k, k->closed, q, w->ld, w->dim, score, w->ld_score, next);
+        const uint32_t first = t == HR_I4KC ? k->closed : 0;
+        if (first < n)
+            attn_rows_qk_any(t == HR_I4KC ? HR_BF16 : t, (int)left, k, first, n, q, w->ld, w->dim, score, w->ld_score,
+                             next);
     }
 }
 static void attn_decode_pv(const attn_decode *w, const attn_rows *v, uint32_t n, uint32_t at, attn_ahead next) {
     for (size_t g = 0, left; (left = w->u->group - g); g += left, next.n = 0) {
         left = left < 4 ? left : 4;
-        attn_rows_pv_any(w->a->kv->g->type[1], (int)left, v, n, w->score + g * w->ld_score + at, w->ld_score,
+        attn_rows_pv_any(attn_v_type(w->a->kv->g), (int)left, v, n, w->score + g * w->ld_score + at, w->ld_score,
                          w->o + g * w->ld, w->ld, w->dim, next);
     }
 }

@@ -13,7 +13,7 @@ enum {
     HR_ATTN_WIDE = V_N == 16 ? 4 : 2 /* vectors of lanes per step; 16 registers hold 6 x 2 */
 };
 
-/* Rows of one piece as f32: in place, or converted into `to`. */
+/* Rows of one piece as f32 (i4kc: of K; V has the type q4_0): in place, or converted into `to`. */
 HR_INLINE void attn_convert_row(hr_dtype t, const uint8_t *row, const uint16_t *scale, size_t dim, float *to) {
     size_t d = 0;
     for (; d + V_N <= dim; d += V_N) v_store(to + d, attn_load(t, row, scale, d));
@@ -26,7 +26,7 @@ static void attn_convert_rows(hr_dtype t, const attn_rows *r, uint32_t from, uin
         const uint16_t *scale = r->scale[from + i];
         float *to = scratch + i * dim;
         out[i] = to;
-        switch (t) {
+        switch (t == HR_I4KC && from + i >= r->closed ? HR_BF16 : t) {
         case HR_F32:
             out[i] = (const float *)(const void *)row;
             break;
@@ -41,6 +41,9 @@ static void attn_convert_rows(hr_dtype t, const attn_rows *r, uint32_t from, uin
             break;
         case HR_I8ROW:
             attn_convert_row(HR_I8ROW, row, scale, dim, to);
+            break;
+        case HR_I4KC:
+            attn_convert_row(HR_I4KC, row, scale, dim, to);
             break;
         default:
             attn_convert_row(HR_Q4_0, row, scale, dim, to);
@@ -250,7 +253,7 @@ static void attn_tile_scores(attn_tile *w, const hr_attn_piece *p, float *score)
     }
 }
 static void attn_tile_outputs(attn_tile *w, const hr_attn_piece *p, const float *weights) {
-    const hr_dtype t = w->a->kv->g->type[1];
+    const hr_dtype t = attn_v_type(w->a->kv->g);
     const uint32_t step = attn_tile_step(w, t, p->n);
     attn_find_rows(w->a, w->u->kv_head, HR_KV_V, p, &w->found);
     for (uint32_t i = 0; i < p->n; i += step) {

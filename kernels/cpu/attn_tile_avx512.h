@@ -178,11 +178,16 @@ static const uint32_t *attn_bf16_keys(const attn_bf16_tile *w, uint32_t i, uint3
         if (!apart) return (const uint32_t *)(const void *)f->row[i];
     }
     *ldk = w->ldk;
-#define ATTN_CONVERT(t)                         \
-    for (uint32_t j = 0; j < m; j++)            \
-        for (size_t d = 0; d < w->dim; d += 32) \
-    _mm512_storeu_si512(w->k + j * w->ldk + d / 2, attn_load32(t, f->row[i + j], f->scale[i + j], d, w->dim))
-    ATTN_BF16_TYPES(t, ATTN_CONVERT)
+#define ATTN_CONVERT(t)                                                                                          \
+    for (uint32_t j = 0; j < m; j++)                                                                             \
+        for (size_t d = 0; d < w->dim; d += 32)                                                                  \
+    _mm512_storeu_si512(w->k + j * w->ldk + d / 2, attn_load32(t == HR_I4KC && i + j >= f->closed ? HR_BF16 : t, \
+                                                               f->row[i + j], f->scale[i + j], d, w->dim))
+    if (t == HR_I4KC) {
+        ATTN_CONVERT(HR_I4KC);
+    } else {
+        ATTN_BF16_TYPES(t, ATTN_CONVERT)
+    }
     return w->k;
 }
 
@@ -298,7 +303,7 @@ HR_INLINE void attn_bf16_stripe(attn_bf16_tile *w, hr_dtype t, uint32_t n, size_
 
 /* o = o * decay + weights . V of a piece. */
 static void attn_bf16_outputs(attn_bf16_tile *w, const hr_attn_piece *piece) {
-    const hr_dtype t = w->a->kv->g->type[1];
+    const hr_dtype t = attn_v_type(w->a->kv->g);
     const uint32_t n = piece->n;
     const bool any = attn_bf16_find_apart(w, t, piece);
     for (size_t d = 0; d < w->dim; d += 32) {

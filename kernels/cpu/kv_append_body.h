@@ -52,7 +52,7 @@ static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uin
     case HR_I8ROW:
         append_int8(x, dim, (int8_t *)row, scale);
         return;
-    default: /* Q4_0 */
+    default: /* Q4_0, V of I4KC */
         for (size_t b = 0; b < dim / 32; b++) {
             const float d = append_scale(x + 32 * b, 32, 7, scale + b), *from = x + 32 * b;
             uint8_t *q = row + 16 * b;
@@ -66,19 +66,23 @@ static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uin
     }
 }
 
+#include "kernels/cpu/kv_group_body.h"
+
 enum { KV_K_PLANES = 1 << HR_KV_K | 1 << HR_KV_KS, KV_V_PLANES = 1 << HR_KV_V | 1 << HR_KV_VS };
 
 static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk, const float *v,
                       size_t ldv, size_t t0, size_t t1, uint32_t head0, uint32_t head1) {
     const hr_kv_geom *g = s->g;
     const size_t dim = g->head_dim;
+    const bool rows_of_k = k && g->type[0] != HR_I4KC;
     for (uint32_t h = head0; h < head1; h++) {
+        if (k && !rows_of_k) append_open(s, layer, h, pos0, k, ldk, t0, t1);
         for (size_t t = t0; t < t1;) {
             const hr_kv_rows run = hr_kv_run(s, layer, h, pos0 + (uint32_t)t);
-            HR_KV_TOOK(g, &run, (k ? KV_K_PLANES : 0) | (v ? KV_V_PLANES : 0),
+            HR_KV_TOOK(g, &run, (rows_of_k ? KV_K_PLANES : 0) | (v ? KV_V_PLANES : 0),
                        run.n < t1 - t ? run.n : (uint32_t)(t1 - t));
             for (uint32_t i = 0; i < run.n && t < t1; i++, t++) {
-                if (k)
+                if (rows_of_k)
                     append_row(
                         g->type[0], k + t * ldk + h * dim, dim, run.at[HR_KV_K] + i * run.stride[HR_KV_K],
                         (uint16_t *)(void *)(run.at[HR_KV_KS] ? run.at[HR_KV_KS] + i * run.stride[HR_KV_KS] : NULL));
@@ -91,7 +95,9 @@ static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const f
     }
 }
 
-enum { HR_KV_TYPES = 1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0 };
+enum {
+    HR_KV_TYPES = 1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0 | 1 << HR_I4KC
+};
 
 /* The rows of one ISA. */
 /* clang-format off */

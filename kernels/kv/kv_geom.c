@@ -1,5 +1,7 @@
 #include "kernels/kv/kv_run.h"
 
+#include "kernels/kv/kv_open.h"
+
 #include "kernels/base/random.h"
 
 #include <string.h>
@@ -28,8 +30,8 @@ hr_status hr_kv_layout_parse(const char *name, hr_kv_layout *out) {
 static const struct {
     hr_dtype type;
     const char *name;
-} type_names[] = {{HR_F32, "f32"},   {HR_F16, "f16"},     {HR_BF16, "bf16"},
-                  {HR_Q8_0, "q8_0"}, {HR_I8ROW, "i8row"}, {HR_Q4_0, "q4_0"}};
+} type_names[] = {{HR_F32, "f32"},     {HR_F16, "f16"},   {HR_BF16, "bf16"}, {HR_Q8_0, "q8_0"},
+                  {HR_I8ROW, "i8row"}, {HR_Q4_0, "q4_0"}, {HR_I4KC, "i4kc"}};
 enum { TYPES = sizeof type_names / sizeof type_names[0] };
 
 const char *hr_kv_type_name(hr_dtype type) {
@@ -45,12 +47,16 @@ hr_status hr_kv_type_parse(const char *name, hr_dtype *out) {
             return HR_OK;
         }
     }
-    HR_FAIL(HR_ERR_USAGE, "KV type %.60s is unknown: use f32, f16, bf16, q8_0, i8row or q4_0", name);
+    HR_FAIL(HR_ERR_USAGE, "KV type %.60s is unknown: use f32, f16, bf16, q8_0, i8row, q4_0 or i4kc", name);
 }
 
 /* Bytes of a row of rows and of its scales. */
-static hr_status row_bytes(hr_dtype type, uint32_t head_dim, size_t *rows, size_t *scales) {
+static hr_status row_bytes(hr_dtype type, bool keys, uint32_t head_dim, size_t *rows, size_t *scales) {
     *scales = 0;
+    const bool by_channel = keys && type == HR_I4KC;
+    if (by_channel && head_dim > HR_KV_GROUP_DIM)
+        HR_FAIL(HR_ERR_UNSUPPORTED, "KV type i4kc holds head dimensions of at most %d, this model has %u: use q4_0",
+                HR_KV_GROUP_DIM, head_dim);
     switch (type) {
     case HR_F32:
         *rows = (size_t)head_dim * 4;
@@ -62,17 +68,18 @@ static hr_status row_bytes(hr_dtype type, uint32_t head_dim, size_t *rows, size_
     case HR_Q8_0:
     case HR_I8ROW:
     case HR_Q4_0:
+    case HR_I4KC:
         if (head_dim % 32) {
             HR_FAIL(HR_ERR_UNSUPPORTED,
                     "KV type %s needs a head dimension that is a multiple of 32, this model has %u: use f32, f16 or "
                     "bf16",
                     hr_kv_type_name(type), head_dim);
         }
-        *rows = type == HR_Q4_0 ? head_dim / 2 : head_dim;
-        *scales = type == HR_I8ROW ? 2 : (size_t)head_dim / 32 * 2;
+        *rows = type == HR_Q4_0 || type == HR_I4KC ? head_dim / 2 : head_dim;
+        *scales = type == HR_I8ROW ? 2 : (size_t)head_dim / 32 * (by_channel ? 4 : 2);
         return HR_OK;
     default:
-        HR_FAIL(HR_ERR_UNSUPPORTED, "KV type %s is not supported: use f32, f16, bf16, q8_0, i8row or q4_0",
+        HR_FAIL(HR_ERR_UNSUPPORTED, "KV type %s is not supported: use f32, f16, bf16, q8_0, i8row, q4_0 or i4kc",
                 hr_kv_type_name(type));
     }
 }
@@ -118,8 +125,8 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
     g->layout = layout;
     g->n_layers = n_layers, g->n_heads = n_heads, g->head_dim = head_dim;
     g->type[0] = k_type, g->type[1] = v_type;
-    HR_TRY(row_bytes(k_type, head_dim, &g->row_bytes[HR_KV_K], &g->row_bytes[HR_KV_KS]));
-    HR_TRY(row_bytes(v_type, head_dim, &g->row_bytes[HR_KV_V], &g->row_bytes[HR_KV_VS]));
+    HR_TRY(row_bytes(k_type, true, head_dim, &g->row_bytes[HR_KV_K], &g->row_bytes[HR_KV_KS]));
+    HR_TRY(row_bytes(v_type, false, head_dim, &g->row_bytes[HR_KV_V], &g->row_bytes[HR_KV_VS]));
 
     const size_t wide = g->row_bytes[HR_KV_K] > g->row_bytes[HR_KV_V] ? g->row_bytes[HR_KV_K] : g->row_bytes[HR_KV_V];
     g->block = 1;

@@ -46,8 +46,9 @@ static inline bool hr_kv_is_paged(hr_kv_layout layout) {
 enum { HR_KV_K, HR_KV_V, HR_KV_KS, HR_KV_VS, HR_KV_PLANES };
 
 /* The types a cache may have: F32, BF16, F16, Q8_0 (int8 rows, f16 scale per 32 in the scale plane), I8ROW (int8 rows,
- * one f16 scale in the scale plane), Q4_0 (nibbles as in dtype.h's I4G32, f16 scale per 32 in the scale plane). No block
- * is interleaved. Their names are the field's: "f32", "bf16", "f16", "q8_0", "i8row", "q4_0". */
+ * one f16 scale in the scale plane), Q4_0 (nibbles as in dtype.h's I4G32, f16 scale per 32 in the scale plane), I4KC
+ * (nibbles in the same order: K with a scale and a centre per channel and 32 positions, kv_open.h; V as Q4_0). No block is
+ * interleaved. Their names: "f32", "bf16", "f16", "q8_0", "i8row", "q4_0", "i4kc". */
 const char *hr_kv_type_name(hr_dtype type);
 /* ERR_USAGE naming the types there are. */
 hr_status hr_kv_type_parse(const char *name, hr_dtype *out);
@@ -75,6 +76,7 @@ typedef struct hr_kv_seq {
     uint8_t *base[HR_KV_PLANES];
     const uint32_t *table;
     uint32_t len;                /* positions written */
+    uint8_t *open;               /* K of i4kc: the rows of the last, incomplete group (kv_open.h); else NULL */
     uint32_t gone_from, gone_to; /* positions gone_from..gone_to - 1 were evicted: nobody sees them; equal: none */
 } hr_kv_seq;
 
@@ -128,7 +130,7 @@ static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t 
 /* Fills *g for one layout. capacity: positions a sequence must hold (rounded up to B, paged also to p). page_size only
  * for paged (1..256, a power of two). B is the largest power of two with which the larger tile has at most 4096 bytes
  * (at least 1). ERR_UNSUPPORTED for a KV type, a head count over 64 or a head_dim that the type cannot hold (quantized:
- * multiples of 32). */
+ * multiples of 32, K of i4kc at most 256). */
 hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers, uint32_t n_heads, uint32_t head_dim,
                           hr_dtype k_type, hr_dtype v_type, uint32_t capacity, uint32_t page_size);
 
