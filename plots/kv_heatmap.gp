@@ -3,9 +3,11 @@ set xrange [0.5:n_labels + 0.5]
 set yrange [n_title + 0.5:0.5]
 set xtics () scale 0
 do for [i = 1:n_labels] { set xtics add (labels[i] i) }
+do for [i = 1:n_sizes] { set label i sizes[i] at first i, graph 0 offset 0, -2.1 center font ',10' textcolor rgb '#555555' }
 set ytics () scale 0
 do for [i = 1:n_title] { set ytics add (title[i] i) }
-set xlabel 'context (tokens), K and V of one layer'
+set xlabel 'context (tokens), and its K and V of one layer' offset 0, -0.9
+set bmargin 5
 unset grid
 unset border
 set key tmargin center horizontal Left reverse samplen 1 width 0 maxrows 1

@@ -167,12 +167,17 @@ static void trust(hr_doc *doc, const hr_report *r) {
     if (r->n_kv_replaced)
         snprintf(older, sizeof older, " %s of the same points %s left out.",
                  hr_text_of((double)r->n_kv_replaced, "older row"), r->n_kv_replaced == 1 ? "is" : "are");
-    hr_doc_para(doc,
-                "Measured: %s%s, all on this machine class (%.60s). The machine changed its state during %s of them: "
-                "ratios are of pairs taken side by side and stand nearly untouched, times do not.%s%s",
-                hr_text_of((double)n, "row"), text,
-                *hr_word(r->machine, "machine_class") ? hr_word(r->machine, "machine_class") : "unnamed",
-                changed ? hr_text_count((double)changed) : "none",
+    char state[240] = "The machine kept its state.";
+    if (strstr(r->kv_advice, "changed its state"))
+        state[0] = 0; /* said there */
+    else if (changed)
+        snprintf(
+            state, sizeof state,
+            "The machine changed its state during %zu of them: ratios are of pairs taken side by side and stand nearly "
+            "untouched, times do not.",
+            changed);
+    hr_doc_para(doc, "Measured: %s%s, all on this machine class (%.60s). %s%s%s", hr_text_of((double)n, "row"), text,
+                *hr_word(r->machine, "machine_class") ? hr_word(r->machine, "machine_class") : "unnamed", state,
                 few ? " Rows of fewer than 6 samples have no interval and no verdict." : "", older);
 }
 

@@ -68,9 +68,9 @@ void hr_fill_kv_heatmap(const hr_report *r, hr_plot_data *data) {
     for (size_t i = 0; i < n; i++) {
         const json_t *any = at_context(rows, shape, "cold", contexts[i], arms[0]);
         const double bytes = hr_num(any ? any : shape, "bytes_needed");
-        snprintf(label, sizeof label, any && isfinite(bytes) ? "%.0f, %.30s" : "%.0f", contexts[i],
-                 hr_text_size(bytes));
+        snprintf(label, sizeof label, "%.0f", contexts[i]);
         hr_plot_list_word(data, "labels", label);
+        hr_plot_list_word(data, "sizes", any && isfinite(bytes) ? hr_text_size(bytes) : "");
     }
     hr_plot_count(data, "height", ROOM_ABOVE_AND_BELOW + ROW_HEIGHT * n_arms);
     shape_text(shape, shape_words, sizeof shape_words);
@@ -114,7 +114,14 @@ void hr_fill_kv_curves(const hr_report *r, hr_plot_data *data) {
         return;
     }
     const size_t n_arms = hr_kvr_arms(rows, arms, HR_KV_ARMS_MOST);
-    for (size_t a = 0; a < n_arms; a++) hr_plot_series(data, hr_text_arm(arms[a]));
+    size_t contiguous = 1, paged = 1; /* 1 is head, which is in every panel */
+    for (size_t a = 0; a < n_arms; a++) {
+        hr_plot_series(data, hr_text_arm(arms[a]));
+        hr_plot_list_count(data, "look",
+                           hr_kvr_is_head(arms[a])            ? 1
+                           : hr_num(arms[a], "page_size") > 0 ? ++paged
+                                                              : ++contiguous);
+    }
     for (size_t panel = 1; panel <= PANELS; panel++)
         for (size_t a = 0; a < n_arms; a++) {
             const size_t before = json_array_size(data->rows);

@@ -22,25 +22,26 @@ static void interval(hr_doc *doc, const json_t *of, const char *(*text)(double))
 static const char *const units[] = {"runs", "lines", "pages"};
 enum { UNITS = 3, DIFFERENT_MOST = 40 };
 
-/* 1: all that both know is equal, 0: something differs, -1: nothing to compare. */
-static int agrees(const json_t *row) {
-    int known = -1;
+/* The largest difference of what was counted from what was predicted, as a share of it; NaN: nothing to compare. */
+static double difference(const json_t *row) {
+    double worst = NAN;
     for (int u = 0; u < UNITS; u++) {
         const double predicted = hr_num(json_object_get(row, "predicted"), units[u]),
                      counted = hr_num(json_object_get(row, "counted"), units[u]);
         if (!isfinite(predicted) || !isfinite(counted)) continue;
-        if (predicted != counted) return 0;
-        known = 1;
+        worst = fmax(worst, predicted == counted ? 0 : fabs(counted - predicted) / fmax(predicted, 1)); /* skips NaN */
     }
-    return known;
+    return worst;
 }
 
+/* Cold and warm touch the same: rows of one of them are enough. */
 static bool has_any(const json_t *row) {
-    return json_is_object(json_object_get(row, "predicted")) || json_is_object(json_object_get(row, "counted"));
+    return !hr_kvr_in_state(row, "warm") &&
+           (json_is_object(json_object_get(row, "predicted")) || json_is_object(json_object_get(row, "counted")));
 }
 
 static void predicted_row(hr_doc *doc, const json_t *row) {
-    static const char *const verdicts[] = {"only one of both is known", "differ", "equal"};
+    const double off = difference(row);
     hr_doc_cell(doc, "%.24s", hr_word(row, "op"));
     hr_doc_cell(doc, "%s", hr_text_arm(row));
     hr_doc_cell(doc, "%s × %s", hr_text_count(hr_num(row, "kv_heads")), hr_text_count(hr_num(row, "head_dim")));
@@ -50,7 +51,7 @@ static void predicted_row(hr_doc *doc, const json_t *row) {
         number(doc, hr_num(json_object_get(row, "predicted"), units[u]), hr_text_count);
         number(doc, hr_num(json_object_get(row, "counted"), units[u]), hr_text_count);
     }
-    hr_doc_cell(doc, "%s", verdicts[agrees(row) + 1]);
+    hr_doc_cell(doc, "%s%s", !isfinite(off) ? "" : off > 0 ? hr_text_num(100 * off) : "equal", off > 0 ? " % off" : "");
     number(doc, hr_num(row, "bytes_needed"), hr_text_size);
     number(doc, hr_num(row, "bytes_touched"), hr_text_size);
     number(doc, hr_num(row, "llc_misses"), hr_text_count);
@@ -60,7 +61,6 @@ static void predicted_row(hr_doc *doc, const json_t *row) {
 
 /* Where a table of all rows would be too long: the usual shape at its longest context, and each operation. */
 static bool stands(const json_t *row, const json_t *shape, double context) {
-    if (!hr_kvr_in_state(row, "cold")) return false;
     return strcmp(hr_word(row, "part"), "layouts") ||
            (shape && hr_kvr_same_shape(row, shape) && hr_num(row, "context") == context);
 }
@@ -77,7 +77,8 @@ void hr_kvr_predicted(hr_doc *doc, const hr_report *r) {
     const char *counters = "";
     json_t *row;
     for (int p = 0; p < 2; p++) json_array_foreach(hr_kvr_rows(r, parts[p]), i, row) {
-            n += has_any(row), equal += agrees(row) == 1, differ += agrees(row) == 0;
+            n += has_any(row), equal += has_any(row) && difference(row) == 0,
+                differ += has_any(row) && difference(row) > 0;
             if (!*counters) counters = hr_word(row, "counters");
         }
     if (n) {
@@ -93,7 +94,7 @@ void hr_kvr_predicted(hr_doc *doc, const hr_report *r) {
         for (int p = 0; p < 2; p++) json_array_foreach(hr_kvr_rows(r, parts[p]), i, row) {
                 if (!has_any(row)) continue;
                 const bool shown = stands(row, shape, n_contexts ? contexts[n_contexts - 1] : NAN);
-                if (shown || (agrees(row) == 0 && others++ < DIFFERENT_MOST)) predicted_row(doc, row);
+                if (shown || (difference(row) > 0 && others++ < DIFFERENT_MOST)) predicted_row(doc, row);
             }
         hr_doc_table_end(doc);
     }
@@ -135,11 +136,11 @@ static const json_t *bf16_of(const json_t *rows, const json_t *row) {
     return NULL;
 }
 
-static void ppl_cell(hr_doc *doc, const json_t *p) {
+static void ppl_cell(hr_doc *doc, const json_t *p, bool base) {
     const double ppl = hr_num(p, "ppl"), delta = hr_num(p, "delta_pct");
     if (!isfinite(ppl))
         hr_doc_cell(doc, "%s", "");
-    else if (isfinite(delta))
+    else if (isfinite(delta) && !base)
         hr_doc_cell(doc, "%.3f (%+.2f %%)", ppl, delta);
     else
         hr_doc_cell(doc, "%.3f", ppl);
@@ -152,7 +153,7 @@ static void type_row(hr_doc *doc, const json_t *rows, const json_t *row, const d
     hr_doc_cell(doc, "%.40s", hr_word(row, "model"));
     number(doc, bytes, hr_text_count);
     number(doc, bytes / hr_num(base, "bytes_token"), hr_text_pct);
-    for (size_t i = 0; i < n; i++) ppl_cell(doc, ppl_at(row, contexts[i]));
+    for (size_t i = 0; i < n; i++) ppl_cell(doc, ppl_at(row, contexts[i]), base == row);
     number(doc, hr_num(row, "context"), hr_text_count);
     number(doc, hr_num(row, "n"), hr_text_count);
     interval(doc, row, hr_text_num);

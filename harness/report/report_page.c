@@ -365,7 +365,7 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
              *hr_word(r->machine, "cpu") ? hr_word(r->machine, "machine_class") : "this machine");
     hr_doc_begin(doc, title);
     hr_doc_para(doc, "How far LLM inference on this machine is from what the machine can do: %s of %s, newest %.40s.",
-                hr_text_of((double)json_array_size(r->cells), "cell"),
+                json_array_size(r->cells) ? hr_text_of((double)json_array_size(r->cells), "cell") : "no cells",
                 hr_text_of((double)json_array_size(r->runs), "run"), hr_word(newest, "started"));
     if (note) hr_doc_para(doc, "Note: %s.", note);
     hr_doc_heading(doc, 2, "Verdict");
