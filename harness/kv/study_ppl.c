@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint32_t contexts[] = {512, 2048, 4096};
-enum { CONTEXTS_QUICK = 2, CONTEXTS_FULL = 3, TOKENS_QUICK = 2048, TOKENS_FULL = 16384 };
+static const uint32_t few[] = {512, 1024, 0}, many[] = {512, 2048, 4096, 0}; /* contexts */
+enum { TOKENS_QUICK = 1024, TOKENS_FULL = 16384 };
 
 hr_status hr_study_types_of(const char *name, hr_dtype *k, hr_dtype *v) {
     char first[16];
@@ -73,9 +73,9 @@ static const char *file_of(const char *path) {
 }
 
 static hr_status all(text *t, const char *const *names, size_t n, json_t *lists) {
-    const int n_contexts = t->options->quick ? CONTEXTS_QUICK : CONTEXTS_FULL;
+    const uint32_t *contexts = t->options->quick ? few : many;
     for (size_t i = 0; i < n; i++) json_array_append_new(lists, json_array());
-    for (int c = 0; c < n_contexts; c++) {
+    for (int c = 0; contexts[c]; c++) {
         if (contexts[c] > hr_model_get_info(t->model)->ctx || contexts[c] > t->n_ids) break;
         double base = 0;
         for (size_t i = 0; i < n; i++) {
