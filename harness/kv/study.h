@@ -26,7 +26,8 @@
  *     freed_bytes                    evict: memory given back; null for the others
  *     vs_head       {median, ci95_lo, ci95_hi, n, verdict}: time / time of head, paired; "slower", "faster",
  *                   "no difference" (whole interval within 2 %), "inconclusive"; null for head
- *     predicted counted   {runs, lines, pages}: by the model of run lengths; by a counting run function. Pages of 4 KiB
+ *     predicted counted   {runs, lines, pages} in that time: by the model of run lengths; by a counting run function, which
+ *                   walks one sequence of a batch, times the batch. Lines of 64 bytes, pages of 4 KiB
  *     llc_misses tlb_misses          a sample, or null; counters: why they are null
  * part "dtypes", name = "K/V" types ("bf16", or "q8_0/bf16" when they differ):
  *     model context type_k type_v bytes_token (all layers, scales and the mean share of open groups included)

@@ -75,10 +75,13 @@ hr_status hr_study_interleave(hr_study_session *session, const hr_study_options 
                               size_t n_arms, hr_study_sample *sample, void *context, hr_study_series *out);
 void hr_study_series_fini(hr_study_series *series);
 
-/* Keys of a row: op kv_heads head_dim group type_k type_v page_size context batch threads layers; bytes_needed
- * bytes_touched and gb_s (needed NaN: null); vs_head, stop_reason and the counters. */
+/* Keys of a row: op kv_heads head_dim group type_k type_v page_size context batch threads layers; bytes_needed and gb_s
+ * (needed NaN: null); predicted, counted and bytes_touched; vs_head, stop_reason and the counters. */
 void hr_study_put_shape(json_t *row, const char *op, const hr_study_arms *arms, size_t arm, unsigned threads);
-void hr_study_put_bytes(json_t *row, double needed, double touched);
+void hr_study_put_bytes(json_t *row, double needed);
+/* The shape is of one sequence; `counted` too (NULL: null). Both are put for `sequences` of them. */
+void hr_study_put_touched(json_t *row, const hr_study_arms *arms, size_t arm, hr_kv_op_shape shape,
+                          const hr_kv_counts *counted, uint32_t sequences);
 void hr_study_put_series(json_t *row, const hr_counters *counters, const hr_study_series *series, size_t arm);
 
 /* ---- attention by all threads (study_attend.c) ---- */
@@ -89,6 +92,8 @@ hr_status hr_study_attend_create(hr_study_session *session, const hr_study_arms 
                                  const hr_kernel *kernel, hr_study_attend **out);
 void hr_study_attend_destroy(hr_study_attend *attend);
 const char *hr_study_attend_kernel(const hr_study_attend *attend);
+/* What the calls of the first sequence touch in one layer, walked by a counting kernel in the calling thread. */
+hr_status hr_study_attend_count(hr_study_attend *attend, hr_kv_counts *out);
 /* ns of `passes` passes over all sequences: pass i reads layer first + i (modulo the layers), or `first` when stay. */
 double hr_study_attend_run(hr_study_attend *attend, uint32_t passes, uint32_t first, bool stay);
 

@@ -122,6 +122,12 @@ hr_status hr_study_attend_create(hr_study_session *session, const hr_study_arms 
     return status;
 }
 
+hr_status hr_study_attend_count(hr_study_attend *a, hr_kv_counts *out) {
+    HR_TRY(hr_kv_count_begin());
+    hr_attn_counted(&a->calls[0], 0, a->units, a->scratch);
+    return hr_kv_count_end(out);
+}
+
 void hr_study_attend_destroy(hr_study_attend *a) {
     if (!a) return;
     if (a->q) hr_pages_free(a->q, a->q_bytes);

@@ -107,6 +107,7 @@ typedef struct reading {
     hr_study_attend *attend[HR_STUDY_ARMS_MAX];
     uint32_t layers, passes, warm_passes; /* of a warm sample, and of what goes before it */
     bool cold;
+    hr_kv_counts counted[HR_STUDY_ARMS_MAX]; /* of one sequence, one layer */
 } reading;
 
 /* ns of one layer. Cold: every layer once, each in memory that nobody has read since the caches were emptied. Warm: one
@@ -138,7 +139,9 @@ static json_t *row_of(const hr_study_arms *arms, const reading *r, const hr_stud
     json_object_set_new(row, "tokens", json_null());
     json_object_set_new(row, "kernel", json_string(hr_study_attend_kernel(r->attend[i])));
     json_object_set_new(row, "state", json_string(states[!r->cold]));
-    hr_study_put_bytes(row, bytes, bytes);
+    hr_study_put_bytes(row, bytes);
+    hr_study_put_touched(row, arms, i, (hr_kv_op_shape){.op = HR_KV_OP_DECODE, .len = shape->context}, &r->counted[i],
+                         shape->batch);
     hr_study_put_series(row, &r->session->counters, s, i);
     return row;
 }
@@ -164,6 +167,10 @@ static hr_status measure_both(const hr_study_options *o, const hr_study_arms *ar
         const hr_kernel *best =
             arms->kinds[i].best ? hr_study_best_kernel(arms->shape.k_type, arms->shape.v_type) : NULL;
         HR_TRY(hr_study_attend_create(r->session, arms, i, 1, best, &r->attend[i]));
+        if (best)
+            r->counted[i] = r->counted[0]; /* it walks no runs: its rows are those of head */
+        else
+            HR_TRY(hr_study_attend_count(r->attend[i], &r->counted[i]));
     }
     for (int state = 0; state < 2; state++) {
         const size_t first = json_array_size(rows);

@@ -26,7 +26,8 @@ static const uint64_t ARM_QUICK = (uint64_t)100 << 20, ARM_FULL = (uint64_t)400 
 typedef struct op_run op_run;
 typedef struct operation {
     const char *name;
-    uint32_t tokens; /* 0: none */
+    hr_kv_op predicted; /* as what */
+    uint32_t tokens;    /* 0: none */
     hr_status (*ready)(op_run *r);
     hr_status (*run)(op_run *r);
     hr_status (*undo)(op_run *r);
@@ -44,7 +45,9 @@ struct op_run {
     hr_study_attend *attend[HR_STUDY_ARMS_MAX]; /* prefill */
     uint8_t *saved, *out;                       /* [saved_bytes] */
     size_t saved_bytes;
-    double freed[HR_STUDY_ARMS_MAX]; /* evict: bytes */
+    double freed[HR_STUDY_ARMS_MAX];         /* evict: bytes */
+    bool counting;                           /* appends walk by the counting kernel */
+    hr_kv_counts counted[HR_STUDY_ARMS_MAX]; /* of one sequence */
     hr_status (*job)(op_run *r);
     hr_status status; /* of the job */
 };
@@ -56,9 +59,9 @@ static hr_status append_rows(op_run *r, uint32_t from, uint32_t n) {
     const size_t ld = (size_t)s->heads * s->dim;
     HR_TRY(hr_kv_cache_reserve(r->cache, 0, from + n));
     const hr_kv_seq *view = hr_kv_cache_view(r->cache, 0);
+    hr_kv_append_fn *append = r->counting ? hr_kv_append_counted : r->append->fn.kv_append;
     for (uint32_t l = 0; l < s->layers; l++)
-        r->append->fn.kv_append(view, l, from, r->arms->rows, ld, r->arms->rows + HR_STUDY_ROWS * ld, ld, 0, n, 0,
-                                s->heads);
+        append(view, l, from, r->arms->rows, ld, r->arms->rows + HR_STUDY_ROWS * ld, ld, 0, n, 0, s->heads);
     return HR_OK;
 }
 
@@ -111,13 +114,13 @@ static hr_status refill(op_run *r) {
 
 /* evict and restore leave other places behind, so they come last */
 static const operation operations[] = {
-    {"prefill", QUERIES, NULL, NULL, NULL},
-    {"append", 1, NULL, append_one, cut_back},
-    {"append-chunk", CHUNK, NULL, append_chunk, cut_back},
-    {"fork", 0, NULL, fork_all, close_fork},
-    {"offload", 0, NULL, offload, NULL},
-    {"evict", 0, NULL, evict, refill},
-    {"restore", 0, open_empty, restore, NULL},
+    {"prefill", HR_KV_OP_PREFILL, QUERIES, NULL, NULL, NULL},
+    {"append", HR_KV_OP_APPEND, 1, NULL, append_one, cut_back},
+    {"append-chunk", HR_KV_OP_APPEND, CHUNK, NULL, append_chunk, cut_back},
+    {"fork", HR_KV_OP_FORK, 0, NULL, fork_all, close_fork},
+    {"offload", HR_KV_OP_SAVE, 0, NULL, offload, NULL},
+    {"evict", HR_KV_OP_EVICT, 0, NULL, evict, refill},
+    {"restore", HR_KV_OP_SAVE, 0, open_empty, restore, NULL},
 };
 enum { OPERATIONS = sizeof operations / sizeof *operations };
 
@@ -245,12 +248,19 @@ static json_t *row_of(const op_run *r, const hr_study_series *s, size_t i) {
     json_t *row = hr_study_row("operations", kind->name, key, us, s->n, "us");
     hr_free(us);
     const char *kernel = r->attend[i] ? hr_study_attend_kernel(r->attend[i]) : NULL;
-    if (strstr(r->op->name, "append")) kernel = r->append->name;
+    if (r->op->predicted == HR_KV_OP_APPEND) kernel = r->append->name;
     hr_study_put_shape(row, r->op->name, r->arms, i, r->attend[i] ? r->session->threads : 1);
     json_object_set_new(row, "tokens", r->op->tokens ? json_integer(r->op->tokens) : json_null());
     json_object_set_new(row, "kernel", kernel ? json_string(kernel) : json_null());
     json_object_set_new(row, "state", json_string(r->cold ? "cold" : "warm"));
-    hr_study_put_bytes(row, bytes_of(r), NAN);
+    const bool append = r->op->predicted == HR_KV_OP_APPEND;
+    hr_study_put_bytes(row, bytes_of(r));
+    hr_study_put_touched(row, r->arms, i,
+                         (hr_kv_op_shape){.op = r->op->predicted,
+                                          .len = r->arms->shape.context + (append ? r->op->tokens : 0),
+                                          .n_q = r->op->tokens,
+                                          .group = r->arms->shape.group},
+                         &r->counted[i], 1);
     if (is(r->op, "evict")) json_object_set_new(row, "freed_bytes", json_integer((json_int_t)r->freed[i]));
     hr_study_put_series(row, &r->session->counters, s, i);
     return row;
@@ -270,9 +280,24 @@ static hr_status set_up(op_run *r, size_t n) {
     return HR_OK;
 }
 
+/* The operation once more, walked by what counts, in this thread. */
+static hr_status count(op_run *r, size_t arm) {
+    r->arm = arm, r->cache = r->arms->caches[arm];
+    if (r->attend[arm]) return hr_study_attend_count(r->attend[arm], &r->counted[arm]);
+    if (r->op->ready) HR_TRY(r->op->ready(r));
+    r->counting = true, r->repeat = 1;
+    HR_TRY(hr_kv_count_begin());
+    const hr_status status = r->op->run(r), ended = hr_kv_count_end(&r->counted[arm]);
+    r->counting = false;
+    HR_TRY(status);
+    HR_TRY(ended);
+    return r->op->undo ? r->op->undo(r) : HR_OK;
+}
+
 static hr_status measure_both(const hr_study_options *o, op_run *r, size_t n, json_t *rows) {
     const hr_study_budget budget = hr_study_budget_of(o->quick);
     HR_TRY(set_up(r, n));
+    for (size_t i = 0; i < n; i++) HR_TRY(count(r, i));
     for (int state = 0; state < 2; state++) {
         const size_t first = json_array_size(rows);
         hr_study_series series;
