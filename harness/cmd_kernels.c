@@ -134,13 +134,15 @@ static uint32_t dtypes_set(const json_t *types) {
 }
 
 /* For people: many types in a few words, so that a row stays within a line of a terminal. */
-static json_t *shorter(const json_t *types) {
-    enum { MANY = 6 };
+static json_t *shorter(const json_t *types, const char *op) {
+    enum { MANY = 6, MANY_KV = 4 };
+    if (!strcmp(op, "attention") || !strcmp(op, "kv_append"))
+        return json_array_size(types) > MANY_KV ? json_pack("[s]", "types of KV") : json_copy((json_t *)types);
     const uint32_t all = (1u << HR_DTYPE_COUNT) - 1, quantized = all & ~(1u << HR_F32 | 1u << HR_F16 | 1u << HR_BF16);
     const uint32_t set = dtypes_set(types);
     if (set == all) return json_pack("[s]", "all");
     if (set == quantized) return json_pack("[s]", "quantized");
-    if (json_array_size(types) <= MANY || !(set & 1u << HR_Q6_K)) return json_copy((json_t *)types);
+    if (json_array_size(types) <= MANY) return json_copy((json_t *)types);
     char text[128] = "all but";
     for (int t = 0; t < HR_DTYPE_COUNT; t++) {
         const size_t n = strlen(text);
@@ -187,7 +189,8 @@ static json_t *rows_for_people(json_t *rows, bool model) {
     json_array_foreach(rows, i, row) {
         if (model && !json_is_true(json_object_get(row, "chosen"))) continue;
         json_t *shown = json_copy(row);
-        json_object_set_new(shown, "dtypes", shorter(json_object_get(row, "dtypes")));
+        json_object_set_new(shown, "dtypes",
+                            shorter(json_object_get(row, "dtypes"), json_string_value(json_object_get(row, "op"))));
         json_array_append_new(some, shown);
     }
     return some;
