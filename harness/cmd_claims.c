@@ -23,7 +23,7 @@ static const hr_opt opt_only = {.name = "--only",
 static const hr_opt opt_quick = {.name = "--quick",
                                  .group = "Measurement",
                                  .kind = HR_OPT_FLAG,
-                                 .help = "smaller shapes and fewer samples: about two minutes on two cores"};
+                                 .help = "smaller shapes and fewer samples: about four minutes on two cores"};
 static const hr_opt opt_list = {.name = "--list",
                                 .group = "Measurement",
                                 .kind = HR_OPT_FLAG,

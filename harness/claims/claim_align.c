@@ -76,7 +76,7 @@ static hr_status pairs(hr_claims_run *run, uint32_t positions, size_t off, hr_cl
     read_bench r;
     double v[HR_CLAIM_SAMPLES];
     size_t n = 0;
-    const unsigned times = positions == LONG ? 4 : 64;
+    const unsigned times = positions == LONG ? 16 : 256;
     hr_status status = read_init(&r, positions);
     if (status == HR_OK) read_us(&r, 0, times), read_us(&r, off, times);
     const uint64_t start = hr_now_ns();

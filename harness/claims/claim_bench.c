@@ -12,7 +12,7 @@
 #include <string.h>
 
 /* Samples, at least and at most, and the seconds after which no more are taken than the least. */
-enum { LEAST = 6, MOST_QUICK = 9, MOST_FULL = 25 };
+enum { LEAST = 6, MOST_QUICK = 15, MOST_FULL = 25 };
 static const double SECONDS_QUICK = 2, SECONDS_FULL = 15;
 
 /* ---- the run ---- */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CTX = 512, WINDOWS_QUICK = 16, WINDOWS_FULL = 40 };
+enum { CTX = 512, WINDOWS_QUICK = 12, WINDOWS_FULL = 40 };
 static const char FILE_NAME[] = "SmolLM2-135M-Instruct.Q4_1.gguf", TEXT_NAME[] = "tests/golden/long.txt";
 
 struct hr_claim_text {
@@ -143,7 +143,10 @@ static hr_status loss(hr_claims_run *run, hr_quant base, hr_quant quant, hr_dtyp
 
 hr_status hr_test_kv_quality(hr_claims_run *run, const hr_claim *claim, hr_claim_result *out) {
     const hr_dtype type = hr_claim_small_kv(claim->arg);
-    return loss(run, HR_QUANT_NATIVE, HR_QUANT_NATIVE, type, out);
+    HR_TRY(loss(run, HR_QUANT_NATIVE, HR_QUANT_NATIVE, type, out));
+    const size_t n = strlen(out->note);
+    if (n) snprintf(out->note + n, sizeof out->note - n, ", KV %s", hr_kv_type_name(type));
+    return HR_OK;
 }
 
 hr_status hr_test_quant_loss(hr_claims_run *run, const hr_claim *claim, hr_claim_result *out) {
