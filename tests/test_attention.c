@@ -334,6 +334,65 @@ static void what_is_not_seen_does_not_leak(void **state) {
     }
 }
 
+/* Decode through the run function and the kernel that looks nothing up do the same sums in the same order, whatever the layout
+ * and the length of its runs. */
+static void contiguous_decode_has_the_same_bits(void **state) {
+    (void)state;
+    const hr_kernel *decode = NULL, *contig = NULL, *k;
+    for (size_t i = 0; (k = fix_kernel(HR_FAM_ATTN, i)); i++) {
+        if (!strcmp(k->name, "attn_decode_bf16_avx512")) decode = k;
+        if (!strcmp(k->name, "attn_contig_bf16_avx512")) contig = k;
+    }
+    if (!decode || !contig) hr_skip("this CPU has no AVX-512 with BF16");
+    enum { HEADS = 3, GROUP = 4, N = 777 };
+    static const uint32_t pages[] = {1, 2, 4, 16, 256};
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t dim = i % 2 ? 128 : 64, ld = HEADS * dim, ldq = GROUP * ld;
+        float *kv = fix_floats((size_t)N * ld, 1), *q = fix_floats(ldq, 2), *want = fix_floats(ldq, 3),
+              *got = fix_floats(ldq, 3);
+        for (uint32_t layout = 0; layout < HR_KV_LAYOUT_COUNT; layout++) {
+            for (uint32_t p = 0; p < (hr_kv_is_paged((hr_kv_layout)layout) ? 5 : 1); p++) {
+                hr_kv_cache *cache =
+                    fix_cache((hr_kv_cache_config){.layout = (hr_kv_layout)layout,
+                                                   .alloc = hr_kv_alloc_default((hr_kv_layout)layout),
+                                                   .n_layers = 1,
+                                                   .n_heads = HEADS,
+                                                   .head_dim = dim,
+                                                   .k_type = i < 2 ? HR_BF16 : HR_Q8_0,
+                                                   .v_type = i < 3 ? HR_BF16 : HR_Q8_0,
+                                                   .page_size = hr_kv_is_paged((hr_kv_layout)layout) ? pages[p] : 0,
+                                                   .max_seqs = 1,
+                                                   .capacity = N,
+                                                   .scatter = 3});
+                assert_int_equal(hr_kv_cache_reserve(cache, 0, N), HR_OK);
+                const hr_kv_seq *s = hr_kv_cache_view(cache, 0);
+                fix_kernel_of(HR_FAM_KV_APPEND, HR_ISA_GENERIC, false)
+                    ->fn.kv_append(s, 0, 0, kv, ld, kv, ld, 0, N, 0, HEADS);
+                hr_attn a = {.kv = s,
+                             .n_heads = HEADS * GROUP,
+                             .n_kv_heads = HEADS,
+                             .head_dim = dim,
+                             .n_q = 1,
+                             .pos0 = N - 1,
+                             .q = q,
+                             .out = layout ? got : want,
+                             .ldq = ldq,
+                             .ldo = ldq,
+                             .scale = .2f};
+                const hr_kernel *merge = fix_kernel_of(HR_FAM_ATTN_MERGE, HR_ISA_AVX512, false);
+                fix_attend(&a, layout ? decode : contig, merge, 2);
+                a.out = got;
+                if (!layout) fix_attend(&a, decode, merge, 1);
+                if (memcmp(got, want, ldq * sizeof *got))
+                    fail_msg("%s, page %u, dim %u, K %s: other bits than %s", hr_kv_layout_name((hr_kv_layout)layout),
+                             pages[p], dim, hr_dtypes[s->g->type[0]].name, contig->name);
+                hr_kv_cache_destroy(cache);
+            }
+        }
+        hr_free(kv), hr_free(q), hr_free(want), hr_free(got);
+    }
+}
+
 /* Scores far apart: softmax must neither overflow nor lose the largest. */
 static void large_scores(void **state) {
     (void)state;
@@ -494,6 +553,7 @@ int main(void) {
         cmocka_unit_test(evicted_positions_are_not_read),
         cmocka_unit_test(work_leaves_out_what_is_gone),
         cmocka_unit_test(what_is_not_seen_does_not_leak),
+        cmocka_unit_test(contiguous_decode_has_the_same_bits),
         cmocka_unit_test(large_scores),
         cmocka_unit_test(split_agrees_with_whole),
         cmocka_unit_test(append_has_the_bits_of_the_reference),
