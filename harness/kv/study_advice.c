@@ -241,9 +241,8 @@ static void caution(FILE *out, const json_t *study) {
         }
     if (changed)
         fprintf(out,
-                "The machine changed its state during %u of %u rows; ratios are of pairs and stand nearly untouched, "
-                "times do "
-                "not. ",
+                "The machine changed its state during %u of %u rows; trust ratios, which are of "
+                "pairs, before times. ",
                 changed, n);
 }
 
