@@ -10,7 +10,7 @@
 #include <string.h>
 
 hr_study_budget hr_study_budget_of(bool quick) {
-    return quick ? (hr_study_budget){.max_seconds = 0.9, .min_seconds = 0.1, .max_samples = 60}
+    return quick ? (hr_study_budget){.max_seconds = 1.5, .min_seconds = 0.1, .max_samples = 80}
                  : (hr_study_budget){.max_seconds = 9, .min_seconds = 0.5, .max_samples = 400};
 }
 
