@@ -13,7 +13,7 @@
 
 hr_matmul_fn hr_panel_gemv_pairs_avx512, hr_panel_gemv_bf16_avx512, hr_panel_gemv_f32_avx512,
     hr_panel_gemv_int8_float_avx512;
-hr_matmul_fn hr_panel_gemm_f32_avx512, hr_panel_gemm_bf16_avx512;
+hr_matmul_fn hr_panel_gemm_f32_avx512, hr_panel_gemm_bf16_avx512, hr_panel_stream_bf16_avx512;
 
 /* Columns c0 .. c0 + n - 1 of a panel of any type as floats [n][16], or as pairs of bf16 [n / 2][16][2]. c0 is a
  * multiple of 256, n of 8, both within the panel's columns. */
