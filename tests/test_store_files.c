@@ -28,7 +28,7 @@ static void older_versions_are_read_and_upgraded(void **state) {
     static const char *const lacks[] = {"DROP TABLE study; DROP TABLE claim; ALTER TABLE cell DROP COLUMN forced; ",
                                         "DROP TABLE study; DROP TABLE claim; "};
     for (int version = 1; version <= 2; version++) {
-        char sql[256], number[8], fresh[2][2048];
+        char sql[256], number[16], fresh[2][2048];
         snprintf(path, sizeof path, "%s/v%d.db", folder, version);
         hr_store *store = open_store(true);
         snprintf(fresh[0], sizeof *fresh, "%s",
