@@ -11,7 +11,7 @@
 
 hr_study_budget hr_study_budget_of(bool quick) {
     return quick ? (hr_study_budget){.max_seconds = 1.5, .min_seconds = 0.1, .max_samples = 80}
-                 : (hr_study_budget){.max_seconds = 9, .min_seconds = 0.5, .max_samples = 400};
+                 : (hr_study_budget){.max_seconds = 6, .min_seconds = 0.5, .max_samples = 400};
 }
 
 static void shuffle(size_t *order, size_t n, uint64_t *rng) {
