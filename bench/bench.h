@@ -10,7 +10,7 @@
 
 /* One function a file registers its benchmarks with. smoke: each row once, on small shapes. */
 #define HR_BENCH_FILES(X) \
-    X(matmul) X(acts) X(attention) X(vec) X(kv) X(dequant) X(sample) X(text) X(pool) X(baselines) X(onednn)
+    X(matmul) X(acts) X(attention) X(vec) X(kv) X(kv_ops) X(dequant) X(sample) X(text) X(pool) X(baselines) X(onednn)
 #define X(name) void hr_bench_register_##name(bool smoke);
 HR_BENCH_FILES(X)
 #undef X

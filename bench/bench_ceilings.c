@@ -124,7 +124,8 @@ static void put(hr_bench_result *r, const char *name, double value) {
 hr_bench_result hr_bench_result_of(const hr_bench_cost *cost, bool own_threads, double seconds) {
     hr_bench_result r = {.label = ""};
     const double bytes = (double)cost->bytes, flops = (double)cost->flops;
-    put(&r, "GB/s", bytes / seconds / 1e9);
+    put(&r, "bytes", bytes + (double)cost->moved);
+    put(&r, "GB/s", (bytes + (double)cost->moved) / seconds / 1e9);
     put(&r, "GFLOP/s", flops / seconds / 1e9);
     if (cost->items > 0) put(&r, cost->item, cost->items / seconds);
     if (cost->bytes && cost->flops) put(&r, "intensity", flops / bytes);

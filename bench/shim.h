@@ -22,7 +22,9 @@ enum { HR_BENCH_ARGS = 4, HR_BENCH_COUNTERS = 8, HR_BENCH_NAME = 200 };
 /* What one iteration costs. bytes, flops and unit come from hr_work_* of the kernel table; 0: the table says nothing. */
 typedef struct hr_bench_cost {
     uint64_t bytes, flops;
-    int unit;         /* hr_unit of the flops */
+    int unit; /* hr_unit of the flops */
+    uint64_t
+        moved; /* bytes written or moved, where there are no `bytes`: they have no ceiling, so a rate without a share */
     size_t resident;  /* bytes that every iteration reads again (warm); 0: from beyond the caches (cold) */
     double items;     /* what is counted where there are neither bytes nor flops; 0: nothing */
     const char *item; /* counter of that rate, "token/s" */
