@@ -4,6 +4,7 @@
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
+#include "harness/cli/read_file.h"
 
 #include "harness/store/store.h"
 #include "harness/version.h"
@@ -44,8 +45,16 @@ static const hr_opt opt_ppl_text = {.name = "--ppl-text",
                                     .help = "the text that it is to predict; default: tests/golden/long.txt, where "
                                             "that is"};
 
+/* What the callbacks of a run of claims share. */
+typedef struct session {
+    const hr_args *args;
+    hr_progress progress;
+    hr_store *store; /* NULL: none */
+    char *run_id;    /* NULL before the first row */
+} session;
+
 static void show(double share, const char *id, void *context) {
-    hr_progress_show(context, share, -1, "claims: %s", id);
+    hr_progress_show(&((session *)context)->progress, share, -1, "claims: %s", id);
 }
 
 static const char *const all_keys[] = {"id",   "claim", "source",  "published", "measured", "ci95_lo", "ci95_hi",
@@ -62,8 +71,9 @@ static bool for_people(hr_format format) {
 static void say_reasons(const json_t *rows) {
     size_t i;
     json_t *row;
-    json_array_foreach(rows, i, row) fprintf(stderr, "%s: %s\n", json_string_value(json_object_get(row, "id")),
-                                             json_string_value(json_object_get(row, "reason")));
+    json_array_foreach((json_t *)rows, i, row)
+        fprintf(stderr, "%s: %s\n", json_string_value(json_object_get(row, "id")),
+                json_string_value(json_object_get(row, "reason")));
 }
 
 static hr_status list(const hr_output *output) {
@@ -76,32 +86,65 @@ static hr_status list(const hr_output *output) {
     return status;
 }
 
-/* A run of its own in the store, with its rows; whatever it holds of an interrupted run is whole rows. */
-static hr_status keep(hr_store *store, const hr_args *args, const json_t *rows, hr_status end) {
+/* A run of its own in the store. */
+static hr_status begin(session *s) {
     hr_machine machine;
-    char *run_id = NULL;
     HR_TRY(hr_machine_get(&machine));
     json_t *facts = hr_machine_json(&machine);
-    json_t *record = json_pack("{s:s, s:o, s:s, s:s}", "command", "claims", "args", hr_args_json(args), "build_commit",
-                               hr_commit(), "compiler", hr_compiler());
-    hr_status status = record && facts ? hr_store_begin_run(store, record, facts, &run_id)
-                                       : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
-    if (status == HR_OK) status = hr_store_put_claims(store, run_id, rows);
-    if (status == HR_OK) status = hr_store_end_run(store, run_id, end == HR_OK ? 0 : HR_EXIT_INTERRUPTED);
-    hr_free(run_id);
+    json_t *record = json_pack("{s:s, s:o, s:s, s:s}", "command", "claims", "args", hr_args_json(s->args),
+                               "build_commit", hr_commit(), "compiler", hr_compiler());
+    const hr_status status = record && facts ? hr_store_begin_run(s->store, record, facts, &s->run_id)
+                                             : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
     json_decref(record), json_decref(facts);
     return status;
 }
 
+/* Rows are stored one by one: minutes of measuring outlive whatever ends the program. */
+static hr_status keep(const json_t *row, void *context) {
+    session *s = context;
+    if (!s->store) return HR_OK;
+    if (!s->run_id) HR_TRY(begin(s));
+    json_t *rows = json_pack("[O]", row);
+    if (!rows) HR_FAIL(HR_ERR_MEMORY, "no memory for the result of a claim");
+    const hr_status status = hr_store_put_claims(s->store, s->run_id, rows);
+    json_decref(rows);
+    return status;
+}
+
+static int code_of(hr_status status) {
+    return status == HR_OK ? 0 : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
+}
+
+/* The message of `status` stays the one that is said. */
+static hr_status finish(session *s, hr_status status) {
+    char said[512];
+    snprintf(said, sizeof said, "%s", hr_error());
+    const hr_status ended = s->run_id ? hr_store_end_run(s->store, s->run_id, code_of(status)) : HR_OK;
+    hr_store_close(s->store);
+    hr_free(s->run_id);
+    return status == HR_OK ? ended : hr_fail(status, "%s", said);
+}
+
+/* What was measured is printed whatever happened. */
+static hr_status print(const hr_output *output, const json_t *rows) {
+    const bool people = for_people(output->format);
+    if (json_array_size(rows) == 0) return HR_OK;
+    HR_TRY(hr_output_rows(output, rows, people ? people_keys : all_keys));
+    if (people && !output->quiet) say_reasons(rows);
+    return HR_OK;
+}
+
 static hr_status claims(const hr_args *args) {
     hr_output output;
-    hr_progress progress;
+    session s = {.args = args};
     HR_TRY(hr_output_resolve(args, &output));
     if (hr_args_flag(args, "--list")) return list(&output);
+    HR_TRY(hr_output_check(&output));
     hr_claims_options options = {.quick = hr_args_flag(args, "--quick"),
                                  .stop = hr_interrupted,
                                  .progress = show,
-                                 .context = &progress,
+                                 .keep = keep,
+                                 .context = &s,
                                  .ppl_model = hr_args_text(args, "--ppl-model"),
                                  .ppl_text = hr_args_text(args, "--ppl-text")};
     const char *words[WORDS_MAX];
@@ -111,35 +154,29 @@ static hr_status claims(const hr_args *args) {
     for (size_t i = 0; i < hr_args_n_positional(args) && options.n_only < WORDS_MAX; i++)
         words[options.n_only++] = hr_args_positional(args, i);
     options.only = words;
+    HR_TRY(hr_claims_check(&options));
+    HR_TRY(hr_check_ppl_files(options.ppl_model, options.ppl_text));
     const char *db = hr_args_text(args, "--db");
-    hr_store *store = NULL;
     if (strcmp(db, "none"))
-        HR_TRY(hr_store_open(db, true, &store)); /* a wrong one is said before anything is measured */
-    hr_progress_init(&progress, output.progress);
+        HR_TRY(hr_store_open(db, true, &s.store)); /* a wrong one is said before anything is measured */
+    hr_progress_init(&s.progress, output.progress);
     hr_interrupt_install();
     json_t *rows = NULL;
-    hr_status status = hr_claims_run_all(&options, &rows);
-    hr_progress_clear(&progress);
-    if (rows && json_array_size(rows) && (status == HR_OK || status == HR_ERR_INTERRUPTED)) {
-        const bool people = for_people(output.format);
-        const hr_status printed = hr_output_rows(&output, rows, people ? people_keys : all_keys);
-        if (printed != HR_OK) status = printed;
-        if (printed == HR_OK && people && !output.quiet) say_reasons(rows);
-    }
-    if (store && rows && json_array_size(rows)) {
-        const hr_status kept = keep(store, args, rows, status);
-        if (status == HR_OK) status = kept;
-    }
-    hr_store_close(store);
+    hr_status status = finish(&s, hr_claims_run_all(&options, &rows));
+    hr_progress_clear(&s.progress);
+    char said[512];
+    snprintf(said, sizeof said, "%s", hr_error());
+    const hr_status printed = print(&output, rows);
     json_decref(rows);
-    return status;
+    if (status == HR_OK) return printed;
+    return hr_fail(status, "%s", said);
 }
 
 static int run(const hr_args *args) {
     const hr_status status = claims(args);
     if (status == HR_OK) return 0;
     hr_report_failure();
-    return status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
+    return code_of(status);
 }
 
 static const hr_opt *const options[] = {&opt_only,     &opt_quick,     &opt_list,  &opt_ppl_model,

@@ -59,12 +59,28 @@ static int map(const hr_args *args) {
 
 /* ---- the command ------------------------------------------------------------------------------------------------------- */
 
+enum { FLAGS_MAX = 8 };
 typedef struct part {
     const char *name;
     int (*run)(const hr_args *args);
+    const char *flags[FLAGS_MAX + 1]; /* that concern this word alone */
 } part;
-static const part parts[] = {{"map", map}, {"study", hr_kv_study}};
+static const part parts[] = {
+    {"map", map, {"--model", "--positions", "--kv-layout", "--page-size", "--cache-type-k", "--cache-type-v", NULL}},
+    {"study",
+     hr_kv_study,
+     {"--quick", "--full", "--part", "--resume", "--ppl-model", "--ppl-text", "--threads", "--db", NULL}}};
 enum { PARTS = sizeof parts / sizeof *parts };
+
+/* A flag of the other word would be ignored, and what comes out would not be what was asked for. */
+static hr_status check_flags(const hr_args *args, const part *chosen) {
+    for (size_t i = 0; i < PARTS; i++)
+        for (size_t k = 0; &parts[i] != chosen && parts[i].flags[k]; k++)
+            if (hr_args_given(args, parts[i].flags[k]))
+                HR_FAIL(HR_ERR_USAGE, "%s is a flag of kv %s, kv %s has no use for it; leave it out", parts[i].flags[k],
+                        parts[i].name, chosen->name);
+    return HR_OK;
+}
 
 static int run(const hr_args *args) {
     const char *names[PARTS + 1] = {NULL};
@@ -75,7 +91,8 @@ static int run(const hr_args *args) {
     }
     const char *word = hr_args_positional(args, 0);
     for (size_t i = 0; i < PARTS; i++)
-        if (!strcmp(parts[i].name, word)) return parts[i].run(args);
+        if (!strcmp(parts[i].name, word))
+            return check_flags(args, &parts[i]) == HR_OK ? parts[i].run(args) : hr_report_failure();
     const char *near = hr_nearest(word, names);
     if (near)
         hr_fail(HR_ERR_USAGE, "kv knows no %.80s; nearest is %s", word, near);

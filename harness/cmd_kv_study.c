@@ -4,6 +4,7 @@
 #include "harness/cli/interrupt.h"
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
+#include "harness/cli/read_file.h"
 #include "harness/kv/study.h"
 #include "harness/kv/study_print.h"
 #include "kernels/base/memory.h"
@@ -66,6 +67,11 @@ static void show(size_t done, size_t total, double left_s, const char *what, voi
                      what);
 }
 
+static void note(const char *text, void *context) {
+    (void)context;
+    fprintf(stderr, "headroom: %s\n", text);
+}
+
 static hr_status options_of(const hr_args *args, char *path, size_t n, hr_study_options *o) {
     if (hr_args_flag(args, "--quick") && hr_args_flag(args, "--full"))
         HR_FAIL(HR_ERR_USAGE, "--quick and --full contradict each other; give one of them");
@@ -78,12 +84,9 @@ static hr_status options_of(const hr_args *args, char *path, size_t n, hr_study_
                             .threads = hr_args_given(args, "--threads") ? (unsigned)hr_args_int(args, "--threads") : 0,
                             .seed = 1,
                             .stop = hr_interrupted,
-                            .progress = show};
-    const char *const given[] = {o->ppl_model, o->ppl_text};
-    for (int i = 0; i < 2; i++)
-        if (given[i] && access(given[i], R_OK) != 0)
-            HR_FAIL(HR_ERR_INPUT, "%s %s cannot be read: name another file", i ? "--ppl-text" : "--ppl-model",
-                    given[i]);
+                            .progress = show,
+                            .note = hr_args_flag(args, "--quiet") ? NULL : note};
+    HR_TRY(hr_check_ppl_files(o->ppl_model, o->ppl_text));
     if (o->resume && !strcmp(o->db, "none")) HR_FAIL(HR_ERR_USAGE, "--resume needs a store; name one with --db");
     if (!o->ppl_model) o->ppl_model = cached_model(path, n);
     if (!o->ppl_text) o->ppl_text = readable("tests/golden/long.txt", NULL);
@@ -111,6 +114,7 @@ int hr_kv_study(const hr_args *args) {
     json_t *result = NULL, *given = NULL;
     hr_status status = hr_output_resolve(args, &output);
     if (status == HR_OK) status = options_of(args, path, sizeof path, &options);
+    if (status == HR_OK) status = hr_output_check(&output);
     if (status != HR_OK) return hr_report_failure();
     hr_progress_init(&progress, output.progress);
     hr_interrupt_install();
@@ -118,6 +122,8 @@ int hr_kv_study(const hr_args *args) {
     status = hr_study_run(&options, &result, &failed);
     hr_progress_clear(&progress);
     int code = 0;
+    if (status == HR_ERR_INTERRUPTED && strcmp(options.db, "none"))
+        hr_fail(status, "interrupted: what was measured is stored; the same command with --resume goes on");
     if (status != HR_OK) {
         hr_report_failure();
         code = status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;

@@ -314,6 +314,12 @@ static void json_is_strict(void **state) {
     free(text);
 }
 
+static void set_ratio(json_t *row, const char *which, double median, const char *verdict) {
+    json_object_set_new(row, which,
+                        json_pack("{s:f, s:f, s:f, s:i, s:s}", "median", median, "ci95_lo", median - 0.01, "ci95_hi",
+                                  median + 0.01, "n", 12, "verdict", verdict));
+}
+
 static void other_formats(void **state) {
     (void)state;
     json_t *study = made_up_study();
@@ -337,16 +343,14 @@ static void other_formats(void **state) {
     holds_word(text, "20.500 (+0.1");
     holds_word(text, hr_study_legend);
     free(text);
+    set_ratio(json_array_get(json_object_get(study, "layouts"), 1), "vs_head", 0.000088, "faster");
+    text = written(HR_FORMAT_MD, study);
+    holds_word(text, "| 0.000088 - |");
+    free(text);
     json_decref(study);
 }
 
 /* ---- advice ---- */
-
-static void set_ratio(json_t *row, const char *which, double median, const char *verdict) {
-    json_object_set_new(row, which,
-                        json_pack("{s:f, s:f, s:f, s:i, s:s}", "median", median, "ci95_lo", median - 0.01, "ci95_hi",
-                                  median + 0.01, "n", 12, "verdict", verdict));
-}
 
 static void advice_says(const json_t *study, const char *word) {
     char *text = hr_study_advice(study);
@@ -404,6 +408,29 @@ static void advice_takes_what_wins(void **state) {
                                         25.0, "concurrency", 100, "median", 10.0 + i, "ci95_lo", 9.8 + i, "ci95_hi",
                                         10.2 + i, "requests_s", 5.0 - i, "largest_batch", 20));
     advice_says(study, "Allocator: paged; clearly first in 1 of 1 loads");
+    json_object_set_new(json_array_get(allocators, 1), "ci95_lo", json_real(10.1)); /* it reaches into paged's */
+    advice_says(study, "Allocator: none is clearly first in any of 1 loads; within the noise paged is in 1");
+    json_decref(study);
+}
+
+static void advice_has_no_exponents(void **state) {
+    (void)state;
+    json_t *study = made_up_study(), *operations = json_array();
+    static const char *const rows[][2] = {{"fork", "head"}, {"fork", "paged"}, {"offload", "paged"}};
+    static const double medians[] = {17812.3, 2.5, 7};
+    for (int i = 0; i < 3; i++) {
+        json_array_append_new(operations, json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", rows[i][0], "name", rows[i][1],
+                                                    "state", "cold", "context", 4096, "median", medians[i]));
+        set_ratio(json_array_get(operations, (size_t)i), "vs_head", 110, "slower");
+    }
+    json_object_set_new(study, "operations", operations);
+    advice_says(study, "A fork of 4096 positions takes 2.50 us with pages and 17812 us with head");
+    advice_says(study, "an off-load 110 times as long");
+    json_array_append_new(json_object_get(study, "allocators"),
+                          json_pack("{s:s, s:f, s:i, s:f, s:f, s:f, s:f, s:i}", "name", "paged", "budget_pct", 25.0,
+                                    "concurrency", 100, "median", 10.0, "ci95_lo", 9.8, "ci95_hi", 10.2, "requests_s",
+                                    1780.0, "largest_batch", 20));
+    advice_says(study, "1780 a second");
     json_decref(study);
 }
 
@@ -430,6 +457,7 @@ int main(void) {
         cmocka_unit_test(other_formats),
         cmocka_unit_test(advice_follows_from_the_rows),
         cmocka_unit_test(advice_takes_what_wins),
+        cmocka_unit_test(advice_has_no_exponents),
         cmocka_unit_test(advice_without_rows_is_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ static bool wanted(const hr_claims_options *o, const hr_claim *c) {
     return any;
 }
 
-static hr_status check_words(const hr_claims_options *o) {
+hr_status hr_claims_check(const hr_claims_options *o) {
     const char *ids[128];
     size_t n = 0;
     for (const hr_claim *c = hr_claim_table; c->id && n + 1 < sizeof ids / sizeof *ids; c++) ids[n++] = c->id;
@@ -65,18 +65,18 @@ static json_t *row_of(const hr_claim *c, const hr_claim_result *r) {
     return NULL;
 }
 
-static hr_status one(hr_claims_run *run, const hr_claim *c, json_t *rows) {
+static hr_status one(hr_claims_run *run, const hr_claim *c, const hr_claims_options *options, json_t *rows) {
     hr_claim_result result = {.measured = {.value = NAN, .lo = NAN, .hi = NAN}};
     const hr_status status = c->test ? c->test(run, c, &result) : HR_OK;
     if (status == HR_ERR_INTERRUPTED) return status;
     if (status != HR_OK) snprintf(result.reason, sizeof result.reason, "the test failed: %s", hr_error());
     json_t *row = row_of(c, &result);
     if (!row || json_array_append_new(rows, row)) HR_FAIL(HR_ERR_MEMORY, "no memory for the result of a claim");
-    return HR_OK;
+    return options->keep ? options->keep(row, options->context) : HR_OK;
 }
 
 hr_status hr_claims_run_all(const hr_claims_options *options, json_t **out) {
-    HR_TRY(check_words(options));
+    HR_TRY(hr_claims_check(options));
     hr_claims_run *run = hr_claims_run_create(options);
     json_t *rows = json_array();
     hr_status status = run && rows ? HR_OK : hr_fail(HR_ERR_MEMORY, "no memory for the claims");
@@ -87,7 +87,7 @@ hr_status hr_claims_run_all(const hr_claims_options *options, json_t **out) {
         status = hr_claim_stopped(run);
         run->id = c->id, run->share = n ? (double)done / (double)n : 0, run->share_step = n ? 1.0 / (double)n : 0;
         if (c->test && options->progress) options->progress(run->share, c->id, options->context);
-        if (status == HR_OK) status = one(run, c, rows);
+        if (status == HR_OK) status = one(run, c, options, rows);
         done += c->test != NULL;
     }
     hr_claims_run_destroy(run);

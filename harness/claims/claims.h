@@ -74,11 +74,13 @@ typedef struct hr_claims_options {
     size_t n_only;
     bool (*stop)(void);
     void (*progress)(double share, const char *id, void *context);
+    hr_status (*keep)(const json_t *row, void *context); /* each row as soon as it is there; an error ends the run */
     void *context;
 } hr_claims_options;
 /* *rows, a new reference: [{id, claim, source, published, measured, ci95_lo, ci95_hi, unit, n, verdict, reason, how,
  * samples, exact, rule: {kind, lo, hi, null}}], what was done before an interruption included (then ERR_INTERRUPTED). A test that fails is a row `not testable here` with the
  * error. ERR_USAGE for an unknown word of `only`. */
+hr_status hr_claims_check(const hr_claims_options *options); /* the words alone; nothing is measured */
 hr_status hr_claims_run_all(const hr_claims_options *options, json_t **rows);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "kernels/base/memory.h"
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static hr_status format_of(const char *name, hr_format *out) {
@@ -30,6 +31,18 @@ hr_status hr_output_resolve(const hr_args *args, hr_output *out) {
     if (json) out->format = HR_FORMAT_JSON;
     if (format) HR_TRY(format_of(format, &out->format));
     if (err) HR_TRY(format_of(err, &out->err_format));
+    return HR_OK;
+}
+
+hr_status hr_output_check(const hr_output *output) {
+    struct stat info;
+    hr_out out;
+    /* opening a pipe or a device has effects of its own */
+    const bool special =
+        output->file && stat(output->file, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+    if (!output->file || special) return HR_OK;
+    HR_TRY(hr_out_open(output->file, &out));
+    hr_out_abandon(&out);
     return HR_OK;
 }
 

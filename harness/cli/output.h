@@ -18,6 +18,8 @@ typedef struct hr_output {
 /* Reads -o, -oe, --json, --out, -q, -v, --no-progress of args; ERR_USAGE when they contradict each other. */
 hr_status hr_output_resolve(const hr_args *args, hr_output *out);
 
+/* Before long work: can --out be written? Makes its folders and leaves a file that is there as it is. */
+hr_status hr_output_check(const hr_output *output);
 /* Prints the rows (keys as in hr_rows_write) in the chosen formats to stdout or the file, and to stderr with -oe. */
 hr_status hr_output_rows(const hr_output *output, const json_t *rows, const char *const *keys);
 /* One object: as JSON with json and jsonl, else as a table of one row whose columns are its keys. */

@@ -1,10 +1,13 @@
 #include "harness/cli/read_file.h"
 
+#include "engine/engine.h"
 #include "kernels/base/memory.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const size_t MOST = (size_t)256 << 20;
 
@@ -46,4 +49,16 @@ hr_status hr_read_file(const char *path, char **text, size_t *n) {
     hr_status status = read_stream(file, text, n);
     fclose(file);
     return status == HR_OK ? HR_OK : hr_fail_prefix(status, path);
+}
+
+hr_status hr_check_ppl_files(const char *model, const char *text) {
+    struct stat info;
+    hr_model_info shape;
+    if (text && !strcmp(text, "-")) text = NULL;
+    if (model && access(model, R_OK) != 0)
+        HR_FAIL(HR_ERR_INPUT, "--ppl-model %s cannot be read: name another file", model);
+    if (model) HR_TRY(hr_model_peek(model, HR_QUANT_NATIVE, HR_ORDER_ROWS, &shape));
+    if (text && (access(text, R_OK) != 0 || stat(text, &info) != 0 || S_ISDIR(info.st_mode)))
+        HR_FAIL(HR_ERR_INPUT, "--ppl-text %s cannot be read: name another file", text);
+    return HR_OK;
 }

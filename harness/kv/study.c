@@ -79,6 +79,9 @@ static hr_status begin(loop *l) {
     manifest_of(o, &machine, manifest, sizeof manifest);
     if (o->resume) HR_TRY(find_unfinished(l, manifest));
     if (l->run_id) return HR_OK;
+    if (o->resume && o->note)
+        o->note("nothing to resume: no study of this build, machine and these flags was interrupted; a new one begins",
+                o->context);
     json_t *facts = hr_machine_json(&machine);
     json_t *run = json_pack("{s:s, s:s, s:s, s:s}", "command", "kv study", "build_commit", hr_commit(), "compiler",
                             hr_compiler(), "manifest", manifest);

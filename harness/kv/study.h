@@ -63,6 +63,7 @@ typedef struct hr_study_options {
     const json_t *args; /* what was given, for the record of the run; may be NULL */
     bool (*stop)(void);
     void (*progress)(size_t done, size_t total, double left_s, const char *what, void *context);
+    void (*note)(const char *text, void *context); /* one sentence for the user without a full stop; may be NULL */
     void *context;
 } hr_study_options;
 

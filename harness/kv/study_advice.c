@@ -109,15 +109,22 @@ static const json_t *find_op(const json_t *rows, const char *op, const char *nam
     return NULL;
 }
 
+/* Three digits, and never an exponent. */
+static const char *three(double v, char *text, size_t n) {
+    snprintf(text, n, "%.*f", fabs(v) < 10 ? 2 : fabs(v) < 100 ? 1 : 0, v);
+    return text;
+}
+
 static void operation_sentence(FILE *out, const json_t *rows) {
     const json_t *head = find_op(rows, "fork", "head"), *paged = find_op(rows, "fork", "paged");
+    char a[32], b[32];
     if (head && paged)
-        fprintf(out, "A fork of %d positions takes %.3g us with pages and %.3g us with head",
-                (int)hr_num(head, "context"), hr_num(paged, "median"), hr_num(head, "median"));
+        fprintf(out, "A fork of %d positions takes %s us with pages and %s us with head", (int)hr_num(head, "context"),
+                three(hr_num(paged, "median"), a, sizeof a), three(hr_num(head, "median"), b, sizeof b));
     const json_t *off = find_op(rows, "offload", "paged");
     if (head && paged && off)
-        fprintf(out, ", an off-load %.2g times as long as with head",
-                hr_num(json_object_get(off, "vs_head"), "median"));
+        fprintf(out, ", an off-load %s times as long as with head",
+                three(hr_num(json_object_get(off, "vs_head"), "median"), a, sizeof a));
     if (head && paged) fprintf(out, ". ");
 }
 
@@ -218,12 +225,17 @@ static void allocator_sentence(FILE *out, const json_t *rows) {
             (names[k].wins == names[best].wins && names[k].shared > names[best].shared))
             best = k;
     if (!n) return;
-    fprintf(out, "Allocator: %s; clearly first in %u of %u loads, first within the noise in %u more", names[best].name,
-            names[best].wins, groups, names[best].shared);
+    if (names[best].wins)
+        fprintf(out, "Allocator: %s; clearly first in %u of %u loads, first within the noise in %u more",
+                names[best].name, names[best].wins, groups, names[best].shared);
+    else
+        fprintf(out, "Allocator: none is clearly first in any of %u loads; within the noise %s is in %u", groups,
+                names[best].name, names[best].shared);
+    char rate[32];
     if (tight && isfinite(hr_num(tight, "requests_s")))
-        fprintf(out, "; at %.0f %% of the demand %s ends most requests, %.3g a second at a batch of up to %d",
-                hr_num(tight, "budget_pct"), hr_word(tight, "name"), hr_num(tight, "requests_s"),
-                (int)hr_num(tight, "largest_batch"));
+        fprintf(out, "; at %.0f %% of the demand %s ends most requests, %s a second at a batch of up to %d",
+                hr_num(tight, "budget_pct"), hr_word(tight, "name"),
+                three(hr_num(tight, "requests_s"), rate, sizeof rate), (int)hr_num(tight, "largest_batch"));
     fprintf(out, ". ");
 }
 

@@ -162,7 +162,7 @@ const char *hr_text_ratio(double v) {
     if (!isfinite(v))
         snprintf(text, HR_LABEL_BYTES, "–");
     else if (v > 0 && v < 0.0995)
-        snprintf(text, HR_LABEL_BYTES, "%.2g", v);
+        snprintf(text, HR_LABEL_BYTES, "%.*f", v < 1e-9 ? 2 : 1 - (int)floor(log10(v)), v); /* no exponents */
     else
         snprintf(text, HR_LABEL_BYTES, "%.*f", fabs(v) < 9.995 ? 2 : fabs(v) < 99.95 ? 1 : 0, v);
     return text;
