@@ -121,7 +121,8 @@ const hr_command hr_command_kv = {
     .summary = "the KV cache: map, where each row lies; study, what layouts, types and allocators cost here",
     .synopsis =
         "headroom kv map -m MODEL [--kv-layout LAYOUT] [--page-size P] [--positions N] [-ctk T] [-ctv T] [-o FORMAT]\n"
-        "       headroom kv study [--quick|--full] [--part PART] [--resume] [-o FORMAT] [--db FILE]",
+        "       headroom kv study [--quick|--full] [--part PART] [--resume] [-t N]\n"
+        "                [--ppl-model FILE] [--ppl-text FILE] [-o FORMAT] [--db FILE]",
     .options = options,
     .positional = "map|study",
     .max_positional = 1,

@@ -426,6 +426,13 @@ static void advice_has_no_exponents(void **state) {
     json_object_set_new(study, "operations", operations);
     advice_says(study, "A fork of 4096 positions takes 2.50 us with pages and 17812 us with head");
     advice_says(study, "an off-load 110 times as long");
+    json_object_set_new(json_array_get(operations, 2), "vs_head", json_null()); /* no pair of it was measured */
+    advice_says(study, "17812 us with head.");
+    json_object_set_new(json_array_get(operations, 0), "median", json_null());
+    char *text = hr_study_advice(study);
+    assert_null(strstr(text, "fork"));
+    assert_null(strstr(text, "nan"));
+    hr_free(text);
     json_array_append_new(json_object_get(study, "allocators"),
                           json_pack("{s:s, s:f, s:i, s:f, s:f, s:f, s:f, s:i}", "name", "paged", "budget_pct", 25.0,
                                     "concurrency", 100, "median", 10.0, "ci95_lo", 9.8, "ci95_hi", 10.2, "requests_s",

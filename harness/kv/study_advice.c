@@ -99,13 +99,16 @@ static void page_sentence(FILE *out, const arm *arms, size_t n) {
                 small == best ? "" : ", no worse than larger ones");
 }
 
-/* The median of an operation, cold, with a layout; NaN: not measured. */
+/* The row of an operation, cold, with a layout; NULL: not measured. */
 static const json_t *find_op(const json_t *rows, const char *op, const char *name) {
     size_t i;
     json_t *row;
-    json_array_foreach((json_t *)rows, i, row) if (!strcmp(hr_word(row, "op"), op) &&
-                                                   !strcmp(hr_word(row, "name"), name) &&
-                                                   !strcmp(hr_word(row, "state"), "cold")) return row;
+    json_array_foreach((json_t *)rows, i, row) {
+        if (strcmp(hr_word(row, "op"), op) || strcmp(hr_word(row, "name"), name)) continue;
+        if (!strcmp(hr_word(row, "state"), "cold") && isfinite(hr_num(row, "median")) &&
+            isfinite(hr_num(row, "context")))
+            return row;
+    }
     return NULL;
 }
 
@@ -122,7 +125,7 @@ static void operation_sentence(FILE *out, const json_t *rows) {
         fprintf(out, "A fork of %d positions takes %s us with pages and %s us with head", (int)hr_num(head, "context"),
                 three(hr_num(paged, "median"), a, sizeof a), three(hr_num(head, "median"), b, sizeof b));
     const json_t *off = find_op(rows, "offload", "paged");
-    if (head && paged && off)
+    if (head && paged && off && isfinite(hr_num(json_object_get(off, "vs_head"), "median")))
         fprintf(out, ", an off-load %s times as long as with head",
                 three(hr_num(json_object_get(off, "vs_head"), "median"), a, sizeof a));
     if (head && paged) fprintf(out, ". ");
@@ -152,13 +155,16 @@ static void type_sentence(FILE *out, const json_t *rows) {
         if (!strcmp(hr_word(row, "name"), "bf16") && !base) base = row;
         any_ppl |= isfinite(worst);
         if (!isfinite(bytes)) continue;
+        if (row != base &&
+            !(isfinite(hr_num(row, "context")) && isfinite(hr_num(json_object_get(row, "vs_bf16"), "median"))))
+            continue;
         if (!small || bytes < hr_num(small, "bytes_token")) small = row;
         if (!isfinite(worst) || worst > PPL_LIMIT_PCT) continue;
         if (!strcmp(hr_word(json_object_get(row, "vs_bf16"), "verdict"), "slower")) continue;
         if (!best || bytes < hr_num(best, "bytes_token")) best = row;
     }
-    if (!base) return;
-    const double base_bytes = hr_num(base, "bytes_token");
+    const double base_bytes = base ? hr_num(base, "bytes_token") : NAN;
+    if (!isfinite(base_bytes)) return;
     if (!any_ppl) {
         fprintf(out, "Type: bf16, as no perplexity was measured that would speak for a smaller one. ");
         return;
