@@ -146,6 +146,26 @@ static void rows_have_their_keys(void **state) {
     assert_non_null(strstr(hr_error(), "kv-size"));
 }
 
+/* Two rows are kept, then the store is full. */
+static hr_status keep_two(const json_t *row, void *context) {
+    unsigned *n = context;
+    assert_non_null(json_object_get(row, "verdict"));
+    if (++*n == 2) HR_FAIL(HR_ERR_IO, "no space left");
+    return HR_OK;
+}
+
+static void rows_are_kept_one_by_one(void **state) {
+    (void)state;
+    const char *const only[] = {"kv-size", "mbu-example", "l2-hit"};
+    unsigned n = 0;
+    const hr_claims_options options = {.quick = true, .only = only, .n_only = 3, .keep = keep_two, .context = &n};
+    json_t *rows = NULL;
+    assert_int_equal(hr_claims_run_all(&options, &rows), HR_ERR_IO);
+    assert_int_equal(n, 2);
+    assert_int_equal(json_array_size(rows), 2); /* both can still be printed */
+    json_decref(rows);
+}
+
 /* One comparison of whole passes on the real path: an interval that holds its median, and a verdict of the four. */
 static void a_comparison_runs(void **state) {
     (void)state;
@@ -194,6 +214,7 @@ int main(void) {
         cmocka_unit_test(the_table_is_whole),
         cmocka_unit_test(rows_have_their_keys),
         cmocka_unit_test(the_variants_agree),
+        cmocka_unit_test(rows_are_kept_one_by_one),
         cmocka_unit_test(a_comparison_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
