@@ -138,6 +138,8 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
     g->n_blocks = rows / g->block;
     g->super = 1;
     while (g->super < n_heads) g->super *= 2;
+    g->block_log2 = (uint8_t)__builtin_ctz(g->block), g->super_log2 = (uint8_t)__builtin_ctz(g->super);
+    g->page_log2 = g->page_size ? (uint8_t)__builtin_ctz(g->page_size) : 0;
 
     const size_t L = n_layers, H = n_heads, P = g->super;
     size_t held = rows; /* positions that an extent (a page) holds */

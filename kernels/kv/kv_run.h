@@ -61,7 +61,8 @@ typedef struct hr_kv_geom {
     uint32_t n_blocks;                    /* NB: capacity of one sequence in blocks */
     uint32_t page_size;                   /* p; 0 unless paged */
     uint32_t super;                       /* P */
-    uint32_t unit_rows;                   /* rows a unit */
+    uint8_t block_log2, page_log2, super_log2;
+    uint32_t unit_rows; /* rows a unit */
     size_t row_bytes[HR_KV_PLANES], unit_bytes[HR_KV_PLANES];
     size_t extent_units; /* units of one sequence's extent; paged: units of one page (L*H) */
     size_t pad_bytes;    /* bytes of an extent (paged: of a page) that hold no row, all planes */
@@ -91,7 +92,8 @@ typedef struct hr_kv_rows {
 static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos) {
     const hr_kv_geom *g = s->g;
     const size_t L = g->n_layers, H = g->n_heads;
-    const uint32_t capacity = g->n_blocks * g->block, b = pos / g->block, r = pos % g->block;
+    const uint32_t capacity = g->n_blocks * g->block, b = pos >> g->block_log2;
+    uint32_t r = pos & (g->block - 1);
     size_t unit, step = 0; /* step: units from one row to the next; 0: rows follow inside the unit */
     uint32_t row, n;
     switch (g->layout) {
@@ -105,18 +107,19 @@ static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t 
         unit = ((size_t)layer * g->n_blocks + b) * H + head, row = r, n = g->block - r;
         break;
     case HR_KV_PAGED_NHD:
-        row = 0, n = g->page_size - pos % g->page_size, step = H;
-        unit = (((size_t)s->table[pos / g->page_size] * L + layer) * g->page_size + pos % g->page_size) * H + head;
+        r = pos & (g->page_size - 1), row = 0, n = g->page_size - r, step = H;
+        unit = (((size_t)s->table[pos >> g->page_log2] * L + layer) * g->page_size + r) * H + head;
         break;
     case HR_KV_PAGED:
     case HR_KV_PAGED_IDENTITY:
-        row = pos % g->page_size, n = g->page_size - row;
-        unit = ((size_t)s->table[pos / g->page_size] * L + layer) * H + head;
+        row = pos & (g->page_size - 1), n = g->page_size - row;
+        unit = ((size_t)s->table[pos >> g->page_log2] * L + layer) * H + head;
         break;
     default: { /* zorder, zorder-h, shuffled */
         const uint32_t P = g->super;
-        const size_t supers = (g->n_blocks + P - 1) / P;
-        unit = (layer * supers + b / P) * P * H + g->rank[(b % P) * H + head], row = r, n = g->block - r;
+        const size_t supers = (g->n_blocks + P - 1) >> g->super_log2;
+        unit = (layer * supers + (b >> g->super_log2)) * P * H + g->rank[(b & (P - 1)) * H + head], row = r,
+        n = g->block - r;
     }
     }
     hr_kv_rows run = {.n = n};
