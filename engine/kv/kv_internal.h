@@ -49,7 +49,7 @@ struct hr_kv_cache {
     size_t granule_bytes[HR_KV_PLANES];
     size_t granule_total; /* all planes */
     uint32_t n_granules;
-    uint8_t *arena[HR_KV_PLANES];
+    uint8_t *arena[HR_KV_PLANES]; /* V of paged layouts: half a memory page after the mapping (kv_cache.c) */
     size_t arena_bytes[HR_KV_PLANES];
     uint8_t *open_arena; /* [max_seqs][open_bytes] open groups of K (kv_open.h), apart from granules and budget */
     size_t open_bytes;   /* 0 unless K is i4kc */

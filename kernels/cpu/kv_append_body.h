@@ -68,6 +68,17 @@ static void append_row(hr_dtype t, const float *x, size_t dim, uint8_t *row, uin
 
 #include "kernels/cpu/kv_group_body.h"
 
+/* K of the open group, in bf16; its last row closes it. */
+static void append_open(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos0, const float *k, size_t ldk,
+                        size_t t0, size_t t1) {
+    const size_t dim = s->g->head_dim;
+    for (size_t t = t0; t < t1; t++) {
+        const uint32_t pos = pos0 + (uint32_t)t;
+        append_row(HR_BF16, k + t * ldk + head * dim, dim, (uint8_t *)hr_kv_open_row(s, layer, head, pos), NULL);
+        if (pos % HR_KV_GROUP == HR_KV_GROUP - 1) append_close(s, layer, head, pos / HR_KV_GROUP * HR_KV_GROUP);
+    }
+}
+
 enum { KV_K_PLANES = 1 << HR_KV_K | 1 << HR_KV_KS, KV_V_PLANES = 1 << HR_KV_V | 1 << HR_KV_VS };
 
 static void kv_append(const hr_kv_seq *s, uint32_t layer, uint32_t pos0, const float *k, size_t ldk, const float *v,

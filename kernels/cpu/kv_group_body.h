@@ -6,6 +6,9 @@
 
 #include "kernels/kv/kv_open.h"
 
+#include <math.h>
+#include <string.h>
+
 /* Step and centre of each channel follow from its smallest and largest value; those that are stored are the ones that
  * are divided by. */
 static void append_channels(const float *low, const float *high, size_t dim, uint16_t *scales, float *step,
@@ -48,16 +51,6 @@ static void append_close(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint
             for (size_t i = 0; i < 16; i++) row[b / 2 + i] = (uint8_t)(level[b + i] | level[b + i + 16] << 4);
     }
     hr_kv_group_store_scales(s, layer, head, first, scales);
-}
-
-static void append_open(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos0, const float *k, size_t ldk,
-                        size_t t0, size_t t1) {
-    const size_t dim = s->g->head_dim;
-    for (size_t t = t0; t < t1; t++) {
-        const uint32_t pos = pos0 + (uint32_t)t;
-        append_row(HR_BF16, k + t * ldk + head * dim, dim, (uint8_t *)hr_kv_open_row(s, layer, head, pos), NULL);
-        if (pos % HR_KV_GROUP == HR_KV_GROUP - 1) append_close(s, layer, head, pos / HR_KV_GROUP * HR_KV_GROUP);
-    }
 }
 
 #endif
