@@ -132,6 +132,25 @@ static inline const char *file(const char *name) {
     text[read_file(at, text, sizeof text - 1)] = 0;
     return text;
 }
+/* The n-th line of a TSV, its k-th field. */
+static inline const char *field(const char *name, size_t line, size_t k) {
+    static char copy[8192];
+    const char *at = file(name);
+    for (; line; line--) {
+        at = strchr(at, '\n');
+        assert_non_null(at);
+        at++;
+    }
+    snprintf(copy, sizeof copy, "%.*s", (int)strcspn(at, "\n"), at);
+    char *f = copy;
+    for (; k; k--) {
+        f = strchr(f, '\t');
+        assert_non_null(f);
+        f++;
+    }
+    f[strcspn(f, "\t")] = 0;
+    return f;
+}
 static inline bool there(const char *name) {
     char at[700];
     snprintf(at, sizeof at, "%s/%s", out_dir, name);

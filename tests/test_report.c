@@ -60,26 +60,6 @@ static void page_needs_nothing_from_outside(void **state) {
     assert_int_equal(named, pictures);
 }
 
-/* The n-th line of a TSV, its k-th field. */
-static const char *field(const char *name, size_t line, size_t k) {
-    static char copy[4096];
-    const char *at = file(name);
-    for (; line; line--) {
-        at = strchr(at, '\n');
-        assert_non_null(at);
-        at++;
-    }
-    snprintf(copy, sizeof copy, "%.*s", (int)strcspn(at, "\n"), at);
-    char *f = copy;
-    for (; k; k--) {
-        f = strchr(f, '\t');
-        assert_non_null(f);
-        f++;
-    }
-    f[strcspn(f, "\t")] = 0;
-    return f;
-}
-
 static void data_are_the_cells(void **state) {
     (void)state;
     hide_gnuplot();

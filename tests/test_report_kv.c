@@ -149,26 +149,6 @@ static void report_without_pictures(void) {
     show_gnuplot();
 }
 
-/* The n-th line of a TSV, its k-th field. */
-static const char *field(const char *name, size_t line, size_t k) {
-    static char copy[8192];
-    const char *at = file(name);
-    for (; line; line--) {
-        at = strchr(at, '\n');
-        assert_non_null(at);
-        at++;
-    }
-    snprintf(copy, sizeof copy, "%.*s", (int)strcspn(at, "\n"), at);
-    char *f = copy;
-    for (; k; k--) {
-        f = strchr(f, '\t');
-        assert_non_null(f);
-        f++;
-    }
-    f[strcspn(f, "\t")] = 0;
-    return f;
-}
-
 /* ---- what is shown ---------------------------------------------------------------------------------------------- */
 
 static void section_holds_every_part(void **state) {

@@ -368,6 +368,28 @@ static void advice_follows_from_the_rows(void **state) {
     json_decref(study);
 }
 
+/* Of several page sizes the figures are those of the one that is advised. */
+static void advice_keeps_to_its_pages(void **state) {
+    (void)state;
+    json_t *study = made_up_study(), *ops = json_object_get(study, "operations");
+    json_array_clear(ops);
+    const struct {
+        const char *op, *name;
+        int page;
+        double median, ratio;
+    } rows[] = {{"fork", "head", 0, 1500, 1},  {"fork", "paged", 1, 44, 0.03},   {"fork", "paged", 16, 4, 0.003},
+                {"offload", "head", 0, 10, 1}, {"offload", "paged", 1, 300, 30}, {"offload", "paged", 16, 25, 2.5}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *row = json_pack("{s:s, s:s, s:s, s:i, s:f}", "op", rows[i].op, "name", rows[i].name, "state", "cold",
+                                "context", 2048, "median", rows[i].median);
+        if (rows[i].page) json_object_set_new(row, "page_size", json_integer(rows[i].page));
+        set_ratio(row, "vs_head", rows[i].ratio, "slower");
+        json_array_append_new(ops, row);
+    }
+    advice_says(study, "takes 4.00 us with pages and 1500 us with head, an off-load 2.50 times as long");
+    json_decref(study);
+}
+
 static void advice_takes_what_wins(void **state) {
     (void)state;
     json_t *study = made_up_study();
@@ -463,6 +485,7 @@ int main(void) {
         cmocka_unit_test(json_is_strict),
         cmocka_unit_test(other_formats),
         cmocka_unit_test(advice_follows_from_the_rows),
+        cmocka_unit_test(advice_keeps_to_its_pages),
         cmocka_unit_test(advice_takes_what_wins),
         cmocka_unit_test(advice_has_no_exponents),
         cmocka_unit_test(advice_without_rows_is_empty),

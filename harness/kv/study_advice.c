@@ -86,8 +86,8 @@ static void layout_sentence(FILE *out, const arm *arms, size_t n) {
                     mean_of(&arms[i]), arms[i].slower, arms[i].n, arms[i].faster, arms[i].same);
 }
 
-/* The smallest page that is as good as the best: small pages waste less at the ends. */
-static void page_sentence(FILE *out, const arm *arms, size_t n) {
+/* The smallest page that is as good as the best: small pages waste less at the ends. Returns it, NULL without pages. */
+static const arm *page_sentence(FILE *out, const arm *arms, size_t n) {
     const arm *best = NULL, *small = NULL;
     for (size_t i = 0; i < n; i++)
         if (arms[i].paged && (!best || mean_of(&arms[i]) < mean_of(best))) best = &arms[i];
@@ -97,14 +97,17 @@ static void page_sentence(FILE *out, const arm *arms, size_t n) {
     if (small)
         fprintf(out, "Where pages are wanted: %s, %.2f times head's time on average%s. ", small->text, mean_of(small),
                 small == best ? "" : ", no worse than larger ones");
+    return small;
 }
 
-/* The row of an operation, cold, with a layout; NULL: not measured. */
-static const json_t *find_op(const json_t *rows, const char *op, const char *name) {
+/* The row of an operation, cold, with a layout, of pages of `page` where it names a size; NULL: not measured. */
+static const json_t *find_op(const json_t *rows, const char *op, const char *name, int page) {
     size_t i;
     json_t *row;
     json_array_foreach((json_t *)rows, i, row) {
+        const double has = hr_num(row, "page_size");
         if (strcmp(hr_word(row, "op"), op) || strcmp(hr_word(row, "name"), name)) continue;
+        if (isfinite(has) && (int)has != page) continue;
         if (!strcmp(hr_word(row, "state"), "cold") && isfinite(hr_num(row, "median")) &&
             isfinite(hr_num(row, "context")))
             return row;
@@ -118,17 +121,19 @@ static const char *three(double v, char *text, size_t n) {
     return text;
 }
 
-static void operation_sentence(FILE *out, const json_t *rows) {
-    const json_t *head = find_op(rows, "fork", "head"), *paged = find_op(rows, "fork", "paged");
+/* What pages do to other operations: with the pages that are advised, no others. */
+static void operation_sentence(FILE *out, const json_t *rows, const arm *pages) {
+    const json_t *head = find_op(rows, "fork", "head", 0);
+    const json_t *paged = pages ? find_op(rows, "fork", "paged", pages->page) : NULL;
+    if (!head || !paged) return;
     char a[32], b[32];
-    if (head && paged)
-        fprintf(out, "A fork of %d positions takes %s us with pages and %s us with head", (int)hr_num(head, "context"),
-                three(hr_num(paged, "median"), a, sizeof a), three(hr_num(head, "median"), b, sizeof b));
-    const json_t *off = find_op(rows, "offload", "paged");
-    if (head && paged && off && isfinite(hr_num(json_object_get(off, "vs_head"), "median")))
+    fprintf(out, "A fork of %d positions takes %s us with pages and %s us with head", (int)hr_num(head, "context"),
+            three(hr_num(paged, "median"), a, sizeof a), three(hr_num(head, "median"), b, sizeof b));
+    const json_t *off = find_op(rows, "offload", "paged", pages->page);
+    if (off && isfinite(hr_num(json_object_get(off, "vs_head"), "median")))
         fprintf(out, ", an off-load %s times as long as with head",
                 three(hr_num(json_object_get(off, "vs_head"), "median"), a, sizeof a));
-    if (head && paged) fprintf(out, ". ");
+    fprintf(out, ". ");
 }
 
 /* ---- types ---- */
@@ -272,8 +277,8 @@ char *hr_study_advice(const json_t *study) {
     arm arms[ARMS_MAX];
     const size_t n = collect(json_object_get(study, "layouts"), "decode", arms);
     layout_sentence(out, arms, n);
-    page_sentence(out, arms, n);
-    operation_sentence(out, json_object_get(study, "operations"));
+    const arm *pages = page_sentence(out, arms, n);
+    operation_sentence(out, json_object_get(study, "operations"), pages);
     type_sentence(out, json_object_get(study, "dtypes"));
     allocator_sentence(out, json_object_get(study, "allocators"));
     caution(out, study);
