@@ -276,15 +276,72 @@ typedef struct hr_op_record {
     int16_t layer;      /* -1: outside the layers */
     const char *kernel; /* static text */
     uint32_t tokens;
+    uint32_t pass;             /* number of the forward pass; a sample carries that of the pass before it */
     uint64_t start_ns, end_ns; /* hr_now_ns */
     uint64_t bytes, flops;
     hr_unit unit;
+    /* Of end - start, where the team ran in the op: threads that waited for the slowest (its time less the mean of all),
+     * and handing over (the caller's time less that of the slowest). 0 for what the caller did alone. */
+    uint32_t jobs; /* times the team ran */
+    uint64_t imbalance_ns, handoff_ns;
 } hr_op_record;
+/* One job of the team as another thread than the caller ran it. */
+typedef struct hr_thread_span {
+    uint64_t start_ns, end_ns;
+    uint32_t pass;
+    int16_t layer;
+    uint8_t op, phase; /* hr_op, hr_phase */
+    uint16_t thread;   /* 1.. */
+} hr_thread_span;
 /* The in-process recorder: space for `capacity` ops, made before the timed region; 0 turns it off and
  * keeps the space. */
 hr_status hr_engine_record(hr_engine *engine, size_t capacity);
+/* As a ring that keeps the newest `ops` records and `spans` spans of other threads. */
+hr_status hr_engine_record_ring(hr_engine *engine, size_t ops, size_t spans);
 void hr_engine_record_reset(hr_engine *engine);
-/* Records since the last reset; *lost counts ops for which there was no space. */
-const hr_op_record *hr_engine_records(const hr_engine *engine, size_t *n, size_t *lost);
+/* Records since the last reset, oldest first; *lost counts ops for which there was no space (in a ring: that were
+ * overwritten). Not inside a timed region. */
+const hr_op_record *hr_engine_records(hr_engine *engine, size_t *n, size_t *lost);
+const hr_thread_span *hr_engine_thread_spans(hr_engine *engine, size_t *n, size_t *lost);
+/* What recording costs here, measured now in some 100 us: ns that one op, and one job of the team, take longer. */
+typedef struct hr_record_cost {
+    double op_ns, job_ns;
+} hr_record_cost;
+hr_record_cost hr_engine_record_cost(void);
+
+/* ---- ranges for profilers (NVTX, domain `headroom`) -------------------------------------------------------------- */
+
+/* Categories, and the depth of --nvtx-level: what is deeper is not emitted. The names are those of the table in
+ * engine/README.md. */
+typedef enum hr_nvtx_level {
+    HR_NVTX_NONE,
+    HR_NVTX_CELL, /* cell, capture, request */
+    HR_NVTX_PHASE,
+    HR_NVTX_LAYER,
+    HR_NVTX_OP,
+    HR_NVTX_LEVEL_COUNT
+} hr_nvtx_level;
+extern const char *const hr_nvtx_level_names[HR_NVTX_LEVEL_COUNT]; /* "none", "cell", "phase", "layer", "op" */
+/* A tool listens to NVTX in this process; always false in a build without the headers (hr_nvtx_built). The first call
+ * loads the tool. */
+bool hr_nvtx_attached(void);
+bool hr_nvtx_built(void);
+/* Of the whole process, op at first. An engine takes it when it is created. */
+void hr_nvtx_set_level(hr_nvtx_level level);
+/* A range of category cell on the calling thread, above those of the engine. The name is registered at its first use
+ * (not in a timed region: begin it once before). No-op where no tool listens. Ranges nest: the newest ends first. */
+void hr_nvtx_begin(const char *name, uint64_t payload);
+void hr_nvtx_end(void);
+/* "down:decode": the op's name in ranges, traces, summaries and imported tables. Static text. */
+const char *hr_op_range_name(hr_op op, hr_phase phase);
+
+/* --capture: what a profiler records of a cell begins and ends here. */
+typedef enum hr_capture { HR_CAPTURE_NONE, HR_CAPTURE_NVTX, HR_CAPTURE_CUDA_PROFILER, HR_CAPTURE_COUNT } hr_capture;
+extern const char *const hr_capture_names[HR_CAPTURE_COUNT]; /* "none", "nvtx", "cuda-profiler" */
+/* NVTX: the range `capture` of the domain. CUDA_PROFILER: cuProfilerStart and cuProfilerStop of the driver
+ * (HEADROOM_LIBCUDA or libcuda.so.1): ERR_UNSUPPORTED, naming what is missing, where it cannot be had. */
+hr_status hr_capture_open(hr_capture how);
+void hr_capture_begin(void);
+void hr_capture_end(void);
 
 #endif

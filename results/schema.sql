@@ -6,7 +6,8 @@
 -- `seq` counts insertions: `last` is the row with the highest.
 
 PRAGMA application_id = 1213354836; -- 0x48525354, "HRST": marks the file as ours
-PRAGMA user_version = 3;            -- version of this schema; 1 lacks cell.forced, 1 and 2 lack study and claim
+PRAGMA user_version = 4;            -- version of this schema; 1 lacks cell.forced, 1 and 2 lack study and claim, 1 to 3 what
+                                    -- stands below and the columns marked so
 
 CREATE TABLE machine (
     machine_class TEXT PRIMARY KEY, -- CPU or GPU model, cores, memory: "epyc-zen4-2c-24g"
@@ -79,6 +80,7 @@ CREATE TABLE cell (
     state_class TEXT, page_faults INTEGER, ctx_switches INTEGER, flags TEXT, kernels_prefill TEXT,
     kernels_decode TEXT, kv_bytes_needed INTEGER, kv_bytes_touched INTEGER, huge_pages INTEGER,
     rss_peak_bytes INTEGER,
+    kv_bytes_reserved INTEGER, kv_row_bytes INTEGER, softmax TEXT, -- since version 4
     json TEXT NOT NULL,
     UNIQUE (run_id, cell_id)
 );
@@ -104,6 +106,10 @@ CREATE TABLE op (
     median_ns REAL,                 -- of one call
     bytes REAL,                     -- of one call
     flops REAL,                     -- of one call
+    mean_ns REAL,                   -- of one call; this and the next three since version 4
+    imbalance_ns REAL,              -- of mean_ns: threads that waited for the slowest
+    handoff_ns REAL,                -- of mean_ns: handing work to the team and back
+    unit TEXT,                      -- that counts the flops: fp32, bf16, int8
     FOREIGN KEY (run_id, cell_id) REFERENCES cell (run_id, cell_id) ON DELETE CASCADE
 );
 CREATE INDEX op_of_cell ON op (run_id, cell_id);
@@ -144,4 +150,45 @@ CREATE TABLE claim (                -- a row of `headroom claims`
     verdict TEXT,
     json TEXT NOT NULL,             -- the whole row, samples included where it was kept
     UNIQUE (run_id, id)
+);
+
+-- From here to the end: what version 4 added, by the same rule.
+
+CREATE TABLE recorded (             -- a phase of a repetition with the recorder on; times of one request or one step
+    run_id TEXT NOT NULL,
+    cell_id TEXT NOT NULL,
+    i INTEGER NOT NULL,             -- recorded repetition, from 0
+    phase TEXT NOT NULL,            -- prefill, decode
+    n INTEGER,                      -- requests (prefill) or steps (decode) in it
+    off_ns REAL,                    -- in the repetition without the recorder right before; NULL: none
+    on_ns REAL,                     -- with the recorder
+    op_ns REAL,                     -- sum of the ops in it
+    n_ops REAL, n_jobs REAL,        -- ops, and times the team of threads ran
+    probe_ns REAL,                  -- what recording these costs, by calibration
+    PRIMARY KEY (run_id, cell_id, i, phase),
+    FOREIGN KEY (run_id, cell_id) REFERENCES cell (run_id, cell_id) ON DELETE CASCADE
+) WITHOUT ROWID;
+
+CREATE TABLE range (                -- ranges or kernels that a profiler saw of a cell, imported from its tables
+    run_id TEXT NOT NULL,
+    cell_id TEXT NOT NULL,
+    source TEXT NOT NULL,           -- "nsys nvtxsum", "ncu"
+    name TEXT NOT NULL,             -- as in engine/README.md
+    style TEXT,                     -- PushPop, StartEnd
+    n INTEGER,
+    total_ns REAL, mean_ns REAL, median_ns REAL, min_ns REAL, max_ns REAL, stddev_ns REAL,
+    json TEXT NOT NULL,             -- the whole row
+    FOREIGN KEY (run_id, cell_id) REFERENCES cell (run_id, cell_id) ON DELETE CASCADE
+);
+CREATE INDEX range_of_cell ON range (run_id, cell_id);
+
+CREATE TABLE observe (              -- a row of `headroom observe`: what watching a cell costs
+    seq INTEGER PRIMARY KEY,
+    run_id TEXT NOT NULL REFERENCES run (run_id),
+    name TEXT NOT NULL,             -- how it was watched
+    n INTEGER,                      -- pairs
+    median REAL, ci95_lo REAL, ci95_hi REAL,
+    unit TEXT,
+    json TEXT NOT NULL,             -- the whole row, pairs included
+    UNIQUE (run_id, name)
 );

@@ -33,7 +33,8 @@
     X(noise_rel, REAL) X(warmups, INT) X(probe_overhead_pct, REAL) X(psi_cpu_some_pct, REAL)                         \
     X(clock_ratio, REAL) X(handoff_ns, REAL) X(read_gb_s_before, REAL) X(read_gb_s_after, REAL)                      \
     X(state_class, TEXT) X(page_faults, INT) X(ctx_switches, INT) X(flags, WORDS) X(kernels, MAP2)                   \
-    X(kv_bytes_needed, INT) X(kv_bytes_touched, INT) X(huge_pages, BOOL) X(rss_peak_bytes, INT)
+    X(kv_bytes_needed, INT) X(kv_bytes_touched, INT) X(huge_pages, BOOL) X(rss_peak_bytes, INT)    \
+    X(kv_bytes_reserved, INT) X(kv_row_bytes, INT) X(softmax, TEXT)
 /* clang-format on */
 
 /* The numbers of a distribution, in order; "weak" (list of words) follows them. */

@@ -25,6 +25,15 @@ hr_status hr_store_end_run(hr_store *store, const char *run_id, int exit_code);
  * op, kernel, n, median_ns, bytes, flops}]; both may be NULL. A cell of the same id in the run is replaced. */
 hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *cell, const json_t *samples,
                             const json_t *ops);
+/* The same with what else belongs to a cell, in the same transaction; each may be NULL.
+ * ops rows may also hold mean_ns, imbalance_ns, handoff_ns (means of one call) and unit.
+ * recorded: a row a recorded repetition and phase: {i, phase, n, off_ns, on_ns, op_ns, n_ops, n_jobs, probe_ns}, times of
+ * one request (prefill) or one step (decode): off_ns of the repetition without the recorder right before (null: none),
+ * on_ns with it, op_ns the sum of the ops in it, probe_ns what recording costs by calibration; n requests or steps. */
+typedef struct hr_cell_parts {
+    const json_t *samples, *ops, *recorded;
+} hr_cell_parts;
+hr_status hr_store_put_cell_parts(hr_store *store, const char *run_id, const json_t *cell, const hr_cell_parts *parts);
 /* roof: the object of `roof --json`, kept per machine class and run. */
 hr_status hr_store_put_roof(hr_store *store, const char *run_id, const json_t *roof);
 
@@ -48,6 +57,20 @@ hr_status hr_store_resolve_cell(hr_store *store, const char *text, char **cell_i
 hr_status hr_store_cells(hr_store *store, const char *run_id, json_t **out);
 hr_status hr_store_cell(hr_store *store, const char *cell_id, const char *run_id, json_t **out);
 hr_status hr_store_ops(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
+/* As they were put; an empty array for cells of an older store. */
+hr_status hr_store_recorded(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
+/* Wall times of the repetitions in order: [{i, ns, flags}]. */
+hr_status hr_store_samples(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
+/* Ranges that a profiler saw of a cell: rows {name, style, n, total_ns, mean_ns, median_ns, min_ns, max_ns, stddev_ns} and
+ * what else the tool says. source: "nsys nvtxsum", "ncu". Rows of the same source of the cell are replaced. ERR_INPUT when
+ * there is no such cell. */
+hr_status hr_store_put_ranges(hr_store *store, const char *run_id, const char *cell_id, const char *source,
+                              const json_t *rows);
+/* [{source, name, ...}], of all sources. */
+hr_status hr_store_ranges(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
+/* Rows of `headroom observe`, each with name; as put_claims, and read back the same way. */
+hr_status hr_store_put_observe(hr_store *store, const char *run_id, const json_t *rows);
+hr_status hr_store_observe(hr_store *store, const char *run_id, json_t **out);
 /* Roofs of a run (run_id NULL: the newest of the machine class of the newest run): [{...}]. */
 hr_status hr_store_roofs(hr_store *store, const char *run_id, json_t **out);
 hr_status hr_store_machine(hr_store *store, const char *run_id, json_t **out);
