@@ -372,7 +372,7 @@ void hr_engine_record_reset(hr_engine *e) {
     e->probe.n = e->probe.lost = 0;
 }
 
-const hr_op_record *hr_engine_records(const hr_engine *e, size_t *n, size_t *lost) {
+const hr_op_record *hr_engine_records(hr_engine *e, size_t *n, size_t *lost) {
     *n = e->probe.n;
     if (lost) *lost = e->probe.lost;
     return e->probe.records;

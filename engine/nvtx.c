@@ -1,7 +1,5 @@
 #include "engine/nvtx.h"
 
-#include "engine/engine.h"
-
 #ifdef HR_HAVE_NVTX
 #include <nvtx3/nvToolsExt.h>
 
@@ -25,7 +23,7 @@ bool hr_nvtx_open(void) {
     return true;
 }
 
-void hr_nvtx_push(hr_nvtx_category category, unsigned name, uint64_t payload) {
+void hr_nvtx_push(hr_nvtx_level category, unsigned name, uint64_t payload) {
     nvtxEventAttributes_t event = {.version = NVTX_VERSION,
                                    .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
                                    .category = category,
@@ -43,7 +41,7 @@ void hr_nvtx_pop(void) {
 bool hr_nvtx_open(void) {
     return false;
 }
-void hr_nvtx_push(hr_nvtx_category category, unsigned name, uint64_t payload) {
+void hr_nvtx_push(hr_nvtx_level category, unsigned name, uint64_t payload) {
     (void)category, (void)name, (void)payload;
 }
 void hr_nvtx_pop(void) {}

@@ -3,10 +3,8 @@
 #ifndef HR_NVTX_H
 #define HR_NVTX_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "engine/engine.h"
 
-typedef enum hr_nvtx_category { HR_NVTX_PHASE = 1, HR_NVTX_LAYER, HR_NVTX_OP } hr_nvtx_category;
 /* A name registered once; names are static texts. */
 typedef enum hr_nvtx_name {
     HR_NVTX_NAME_LAYER = 0,
@@ -16,7 +14,7 @@ typedef enum hr_nvtx_name {
 } hr_nvtx_name;
 
 bool hr_nvtx_open(void); /* creates the domain on the first call; true when a tool listens */
-void hr_nvtx_push(hr_nvtx_category category, unsigned name, uint64_t payload);
+void hr_nvtx_push(hr_nvtx_level category, unsigned name, uint64_t payload);
 void hr_nvtx_pop(void);
 
 #endif

@@ -48,7 +48,7 @@ typedef struct use {
 } use; /* ops are looked at one by one, so that each row has its own work; joined ones are composed of these rows */
 
 /* Adds what the recorder saw in one pass of `tokens` tokens. */
-static void add_records(const hr_engine *engine, hr_phase phase, size_t tokens, use *uses) {
+static void add_records(hr_engine *engine, hr_phase phase, size_t tokens, use *uses) {
     size_t n, lost;
     const hr_op_record *records = hr_engine_records(engine, &n, &lost);
     for (size_t r = 0; r < n; r++) {
