@@ -45,7 +45,7 @@ ifneq ($(ARCH),x86_64)
 KERNELS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(KERNELS_SRC))
 HARNESS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(HARNESS_SRC))
 endif
-BENCH_SRC := $(filter-out bench/compare.c bench/pairs.c,$(wildcard bench/*.c))
+BENCH_SRC := $(filter-out bench/compare.c,$(wildcard bench/*.c))
 TEST_SRC := $(wildcard tests/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 ALL_C    := $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(TEST_SRC) $(FUZZ_SRC)
@@ -115,17 +115,16 @@ $(BUILD)/obj/bench/bench_main.o: CPPFLAGS += -I$(BUILD)
 $(BUILD)/bench: $(call obj,$(BENCH_SRC)) $(BUILD)/obj/bench/shim.o $(BUILD)/libengine.a $(BUILD)/libkernels.a
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -lbenchmark -lstdc++ $(LDLIBS)
-$(BUILD)/bench-compare: $(call obj,bench/compare.c bench/pairs.c)
+$(BUILD)/bench-compare: $(call obj,bench/compare.c kernels/base/pairs.c)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ljansson -lm
-$(BUILD)/tests/test_bench_pairs: $(call obj,bench/pairs.c)
 
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIBS)
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
--include $(patsubst %.o,%.d,$(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c bench/pairs.c) $(BUILD)/obj/bench/shim.o)
+-include $(patsubst %.o,%.d,$(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c) $(BUILD)/obj/bench/shim.o)
 
 deps:
 	@.ci/deps.sh build

@@ -1,6 +1,6 @@
 /* bench-compare A B PAIRS FILTER [FLAGS...]: runs the benchmarks of two builds in pairs, in random order within each, and
  * says row by row whether B is faster. Prints a table; exit status 0, 2 (a run failed), 3 (no row is in both). */
-#include "bench/pairs.h"
+#include "kernels/base/pairs.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -15,8 +15,8 @@ static const double effect = 0.02; /* shifts below 2 % are no matter */
 
 typedef struct row {
     const char *name;
-    double ns[2][HR_PAIRS_MAX]; /* median of each run; 0: not there */
-    double log_ratio[HR_PAIRS_MAX];
+    double ns[2][HR_PAIRS_EXACT]; /* median of each run; 0: not there */
+    double log_ratio[HR_PAIRS_EXACT];
     double shift, lo, hi, p;
 } row;
 
@@ -105,7 +105,7 @@ static size_t keep_common(table *t, size_t pairs) {
 }
 
 static double median(const double *x, size_t n) {
-    double sorted[HR_PAIRS_MAX];
+    double sorted[HR_PAIRS_EXACT];
     memcpy(sorted, x, n * sizeof *x);
     qsort(sorted, n, sizeof *sorted, by_value);
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
@@ -154,9 +154,9 @@ static void print(const table *t, size_t pairs, size_t left_out) {
 int main(int argc, char **argv) {
     enum { FIXED = 6 };
     const long pairs = argc > 4 ? strtol(argv[3], NULL, 10) : 0;
-    if (pairs < 1 || pairs > HR_PAIRS_MAX) {
+    if (pairs < 1 || pairs > HR_PAIRS_EXACT) {
         fprintf(stderr, "usage: bench-compare BASE_PROGRAM NEW_PROGRAM PAIRS(1-%d) FILTER [--benchmark_...]\n",
-                HR_PAIRS_MAX);
+                HR_PAIRS_EXACT);
         return 2;
     }
     char filter[1024];

@@ -1,5 +1,5 @@
-/* The verdict of bench-compare: the sign-flip test and the interval by hand, Holm's correction, the four verdicts. */
-#include "bench/pairs.h"
+/* Runs in pairs: the sign-flip test and the interval by hand, Holm's correction, the four verdicts. */
+#include "kernels/base/pairs.h"
 #include "tests/hr_test.h"
 
 static void near(double got, double want, const char *what) {
@@ -35,6 +35,21 @@ static void shift_and_interval(void **state) {
     near(hi, 8, "and from above");
 }
 
+/* Many pairs: the rank of the lower end among the averages is where the normal approximation of the signed-rank sum puts
+ * it, n(n + 1) / 4 - 1.96 sqrt(n(n + 1)(2n + 1) / 24) = 746.9; the exact distribution is discrete: within two ranks. */
+static void interval_of_many(void **state) {
+    (void)state;
+    enum { N = HR_PAIRS_MAX };
+    double d[N], lo, hi;
+    size_t below = 0, above = 0;
+    for (int i = 0; i < N; i++) d[i] = sqrt(i + 1.0); /* no two averages are equal */
+    hr_pairs_shift(d, N, &lo, &hi);
+    for (int i = 0; i < N; i++)
+        for (int j = i; j < N; j++) below += (d[i] + d[j]) / 2 <= lo, above += (d[i] + d[j]) / 2 >= hi;
+    if (below < 745 || below > 749) fail_msg("rank of the lower end: expected 745 to 749, got %zu", below);
+    assert_int_equal(below, above);
+}
+
 static void holm(void **state) {
     (void)state;
     double p[] = {0.04, 0.01, 0.03, 0.01};
@@ -64,7 +79,7 @@ static void verdicts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sign_flips_are_counted_exactly),
-                                       cmocka_unit_test(shift_and_interval), cmocka_unit_test(holm),
-                                       cmocka_unit_test(verdicts)};
-    return cmocka_run_group_tests_name("bench_pairs", tests, NULL, NULL);
+                                       cmocka_unit_test(shift_and_interval), cmocka_unit_test(interval_of_many),
+                                       cmocka_unit_test(holm), cmocka_unit_test(verdicts)};
+    return cmocka_run_group_tests_name("pairs", tests, NULL, NULL);
 }

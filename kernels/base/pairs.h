@@ -1,4 +1,5 @@
-/* pairs.h - whether two builds differ, from runs in pairs. Pure functions, doubles.
+/* pairs.h - whether two things differ, from runs in pairs: two builds, or runs that are watched and not. Pure functions,
+ * doubles.
  *
  * One observation a pair: the logarithm of time of B over time of A. Pairs share the hour's neighbours and the machine's
  * state, samples of one process are not independent; so the pair is the replicate. */
@@ -7,13 +8,13 @@
 
 #include <stddef.h>
 
-enum { HR_PAIRS_MAX = 20 };
+enum { HR_PAIRS_MAX = 64, HR_PAIRS_EXACT = 20 };
 
 /* Exact two-sided sign-flip test: the share of all 2^n choices of signs for which |sum d| is at least what it is. The
- * smallest possible is 2 / 2^n. n in 1..HR_PAIRS_MAX. */
+ * smallest possible is 2 / 2^n. n in 1..HR_PAIRS_EXACT. */
 double hr_pairs_p(const double *d, size_t n);
 /* Hodges-Lehmann shift: the median of all averages of two observations (each with itself too), with its interval of at
- * least 95 % by the exact distribution of the signed-rank sum; *lo and *hi are NaN when n < 6. */
+ * least 95 % by the exact distribution of the signed-rank sum; *lo and *hi are NaN when n < 6. n in 1..HR_PAIRS_MAX. */
 double hr_pairs_shift(const double *d, size_t n, double *lo, double *hi);
 /* Holm: p[n] become adjusted for n rows. */
 void hr_pairs_holm(double *p, size_t n);

@@ -1,4 +1,4 @@
-#include "bench/pairs.h"
+#include "kernels/base/pairs.h"
 
 #include <math.h>
 #include <stdbool.h>
