@@ -33,6 +33,11 @@ ifneq ($(wildcard $(CUDA)/include/nvtx3/nvToolsExt.h),)
 CPPFLAGS += -DHR_HAVE_NVTX -isystem $(CUDA)/include
 endif
 
+# NOPROBES=1 leaves the probes of the engine out: to measure what they cost while nobody listens (make probe-cost).
+ifneq ($(NOPROBES),)
+CPPFLAGS += -DHR_NO_PROBES
+endif
+
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
 ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16

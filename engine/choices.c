@@ -81,7 +81,7 @@ static const char *find_name(const char *text) {
     return NULL;
 }
 
-const char *hr_fused_name(const char *fused, const char *kernel) {
+static const char *make_name(const char *fused, const char *kernel) {
     char text[sizeof names.text[0]];
     snprintf(text, sizeof text, "%s+%s", fused, kernel);
     const char *found = find_name(text);
@@ -97,6 +97,18 @@ const char *hr_fused_name(const char *fused, const char *kernel) {
     }
     atomic_flag_clear(&names.busy);
     return found ? found : kernel;
+}
+
+/* Asked for each op while a recorder is on: by the addresses of the two texts, which live as long as the program. */
+const char *hr_fused_name(const char *fused, const char *kernel) {
+    enum { CACHED = 16 };
+    static _Thread_local struct { const char *fused, *kernel, *name; } cache[CACHED];
+    const size_t at = ((uintptr_t)fused / 8 ^ (uintptr_t)kernel / 8) % CACHED;
+    if (cache[at].fused != fused || cache[at].kernel != kernel) {
+        cache[at].fused = fused, cache[at].kernel = kernel;
+        cache[at].name = make_name(fused, kernel);
+    }
+    return cache[at].name;
 }
 
 /* ---- forced rows ---- */

@@ -1,4 +1,5 @@
 /* engine.c - an engine opened on a model: configuration, memory, and the steps that callers see. */
+#include "engine/nvtx.h"
 #include "engine/state.h"
 
 #include "kernels/base/memory.h"
@@ -132,6 +133,8 @@ static hr_status open_engine(hr_engine *e) {
     HR_TRY(hr_kernel_forces_fit(&e->config, &e->model->info, e->isa, e->act));
     HR_TRY(hr_probe_init(&e->probe));
     HR_TRY(hr_pool_create(e->config.threads, e->config.pin, &e->pool));
+    e->probe.pool = e->pool;
+    if (e->probe.level >= HR_NVTX_LAYER) hr_nvtx_name_layers(e->model->info.n_layers);
     return open_memory(e);
 }
 
@@ -365,15 +368,21 @@ int32_t hr_engine_sample(hr_engine *e, size_t i, const hr_sampling *how, uint64_
 /* ---- records ---- */
 
 hr_status hr_engine_record(hr_engine *e, size_t capacity) {
-    return hr_probe_record(&e->probe, capacity);
+    return hr_probe_record(&e->probe, capacity, 0, false);
+}
+
+hr_status hr_engine_record_ring(hr_engine *e, size_t ops, size_t spans) {
+    return hr_probe_record(&e->probe, ops, spans, true);
 }
 
 void hr_engine_record_reset(hr_engine *e) {
-    e->probe.n = e->probe.lost = 0;
+    hr_probe_reset(&e->probe);
 }
 
 const hr_op_record *hr_engine_records(hr_engine *e, size_t *n, size_t *lost) {
-    *n = e->probe.n;
-    if (lost) *lost = e->probe.lost;
-    return e->probe.records;
+    return hr_probe_read(&e->probe.records, n, lost);
+}
+
+const hr_thread_span *hr_engine_thread_spans(hr_engine *e, size_t *n, size_t *lost) {
+    return hr_probe_read(&e->probe.spans, n, lost);
 }

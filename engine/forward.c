@@ -122,7 +122,7 @@ hr_work hr_pass_work(const pass *p) {
 }
 
 void hr_pass_enter(pass *p, hr_op op, const char *fused, uint64_t extra) {
-    if (!p->e->probe.on) return;
+    if (!hr_probe_on(&p->e->probe)) return;
     hr_work work = hr_pass_work(p);
     work.bytes += extra;
     const char *name = p->group.rows[0]->name;
@@ -348,7 +348,7 @@ static hr_work attention_setup(pass *p) {
         }
         p->units += hr_attn_units(a);
         p->e->b.attn_end[i] = p->units;
-        if (p->e->probe.on) {
+        if (hr_probe_on(&p->e->probe)) {
             hr_work one = hr_work_attn(p->plan->attn, a);
             work.bytes += one.bytes, work.flops += one.flops, work.unit = one.unit;
         }

@@ -1,20 +1,19 @@
-/* nvtx.h - NVTX ranges in the domain `headroom`, for Nsight Systems. Without the toolkit's headers at build, and without
- * a tool attached at run time, hr_nvtx_open is false and nothing else may be called. */
+/* nvtx.h - NVTX ranges in the domain `headroom` as the engine emits them; engine.h has what the harness may use. Without
+ * the toolkit's headers at build, and without a tool attached at run time, hr_nvtx_attached is false and no function here
+ * may be called. */
 #ifndef HR_NVTX_H
 #define HR_NVTX_H
 
 #include "engine/engine.h"
 
-/* A name registered once; names are static texts. */
-typedef enum hr_nvtx_name {
-    HR_NVTX_NAME_LAYER = 0,
-    HR_NVTX_NAME_PHASES = 1, /* + hr_phase */
-    HR_NVTX_NAME_OPS = 8,    /* + hr_op */
-    HR_NVTX_NAME_COUNT = 32
-} hr_nvtx_name;
-
-bool hr_nvtx_open(void); /* creates the domain on the first call; true when a tool listens */
-void hr_nvtx_push(hr_nvtx_level category, unsigned name, uint64_t payload);
+hr_nvtx_level hr_nvtx_get_level(void);
+/* Registers "layer 0" .. "layer n - 1"; those beyond what there is room for share the name "layer". */
+void hr_nvtx_name_layers(uint32_t n);
+/* Payloads: tokens of the pass for phases and layers, bytes for ops. */
+void hr_nvtx_push_phase(hr_phase phase, uint64_t tokens);
+void hr_nvtx_push_layer(uint32_t layer, uint64_t tokens);
+void hr_nvtx_push_op(hr_op op, hr_phase phase, uint64_t bytes);
+void hr_nvtx_push_capture(void); /* whatever the level is */
 void hr_nvtx_pop(void);
 
 #endif

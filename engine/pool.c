@@ -49,6 +49,8 @@ typedef struct seat {
     _Atomic uint64_t slept_ns; /* since when */
     hr_pool *pool;
     unsigned index;
+    uint32_t span_job; /* the job that span is of */
+    hr_pool_span span;
 } seat;
 
 /* Pieces of a shared job that a thread owns: (job << 32) + how many are taken. */
@@ -70,9 +72,12 @@ struct hr_pool {
     size_t next;          /* of a job run alone: the next piece */
     bool moved;           /* the caller is off its own CPU as long as it works alone */
     cpu_set_t caller_cpus, own_cpu;
-    pthread_t *helpers; /* [threads - 1] */
-    seat *seats;        /* [threads - 1] */
-    hand *hands;        /* [threads] */
+    hr_pool_watch *watch;
+    void *watcher;
+    hr_pool_span *spans; /* [threads], for the watcher */
+    pthread_t *helpers;  /* [threads - 1] */
+    seat *seats;         /* [threads - 1] */
+    hand *hands;         /* [threads] */
     void *memory;
 };
 
@@ -135,6 +140,14 @@ static uint32_t wait_for_job(seat *s) {
     }
 }
 
+/* The span is written before the state says that the job is over. */
+static void run_watched(seat *s, hr_pool_fn *fn, uint32_t job) {
+    s->span.start_ns = hr_now_ns();
+    fn(s->pool->context, s->index, s->pool->threads);
+    s->span.end_ns = hr_now_ns();
+    s->span_job = job;
+}
+
 static void *help(void *argument) {
     seat *s = argument;
     hr_pool *p = s->pool;
@@ -142,7 +155,10 @@ static void *help(void *argument) {
     for (;;) {
         const uint32_t job = wait_for_job(s);
         hr_pool_fn *fn = p->fn;
-        if (fn) fn(p->context, s->index, p->threads);
+        if (fn && p->watch)
+            run_watched(s, fn, job);
+        else if (fn)
+            fn(p->context, s->index, p->threads);
         atomic_store(&s->state, 2 * job);
         if (atomic_load(&p->caller_sleeps)) futex_wake(&s->state);
         if (!fn) return NULL;
@@ -204,6 +220,20 @@ static void await(hr_pool *p, seat *s, uint32_t job, bool left_out, uint64_t bus
     if (now - from > PUT_OFF_NS && now - from > PUT_OFF_TIMES * busy) go_alone(p, now);
 }
 
+static void tell(hr_pool *p, uint32_t job, uint64_t from, uint64_t busy) {
+    const uint64_t end = hr_now_ns();
+    p->spans[0] = (hr_pool_span){from, from + busy};
+    for (unsigned i = 0; i < p->started; i++) {
+        const seat *s = &p->seats[i];
+        p->spans[i + 1] = s->span_job == job ? s->span : (hr_pool_span){0, 0};
+    }
+    p->watch(p->watcher, p->spans, p->started + 1, end);
+}
+
+void hr_pool_set_watch(hr_pool *p, hr_pool_watch *fn, void *context) {
+    p->watch = fn, p->watcher = context;
+}
+
 static void run(hr_pool *p, hr_pool_fn *fn, void *context, bool shared) {
     unsigned csr = flush_denormals();
     const uint64_t from = p->threads > 1 ? hr_now_ns() : 0;
@@ -218,6 +248,7 @@ static void run(hr_pool *p, hr_pool_fn *fn, void *context, bool shared) {
         const uint64_t busy = hr_now_ns() - from;
         if (shared && busy > PUT_OFF_NS && was_put_off(p, from, from + busy)) go_alone(p, from + busy);
         for (unsigned i = 0; i < p->started; i++) await(p, &p->seats[i], job, shared, busy);
+        if (p->watch) tell(p, job, from, busy);
     }
     restore_denormals(csr);
 }
@@ -277,7 +308,8 @@ static bool pin(hr_pool *p) {
 hr_status hr_pool_create(unsigned threads, bool want_pins, hr_pool **out) {
     *out = NULL;
     if (threads < 1 || threads > 1024) HR_FAIL(HR_ERR_USAGE, "threads: %u is not in 1..1024", threads);
-    char *memory = hr_calloc(1, sizeof(hr_pool) + threads * (sizeof(seat) + sizeof(hand)) + CACHE_LINE);
+    char *memory =
+        hr_calloc(1, sizeof(hr_pool) + threads * (sizeof(seat) + sizeof(hand) + sizeof(hr_pool_span)) + CACHE_LINE);
     if (!memory) HR_FAIL(HR_ERR_MEMORY, "out of memory for a team of %u threads", threads);
     hr_pool *p = (hr_pool *)hr_align_up((uintptr_t)memory, CACHE_LINE);
     p->memory = memory;
@@ -285,6 +317,7 @@ hr_status hr_pool_create(unsigned threads, bool want_pins, hr_pool **out) {
     p->helpers = hr_calloc(threads, sizeof *p->helpers);
     p->seats = (seat *)(p + 1);
     p->hands = (hand *)(p->seats + threads);
+    p->spans = (hr_pool_span *)(p->hands + threads);
     if (!p->helpers) {
         hr_pool_destroy(p);
         HR_FAIL(HR_ERR_MEMORY, "out of memory for a team of %u threads", threads);

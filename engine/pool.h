@@ -9,6 +9,7 @@
 #include "kernels/base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct hr_pool hr_pool;
 typedef void hr_pool_fn(void *context, unsigned thread, unsigned n_threads);
@@ -26,6 +27,15 @@ void hr_pool_run_shared(hr_pool *pool, hr_pool_fn *fn, void *context);
 /* The next of `total` pieces of the running job, each once: a thread's own (an equal part of them, in order, the same in
  * each run), then what others have not begun. One list a job. False: none is left. */
 bool hr_pool_next(hr_pool *pool, unsigned thread, size_t total, size_t *piece);
+
+/* What a watched job was like: when each thread was in fn (0, 0: it was left out) and when the caller had all of them back.
+ * Called on the calling thread. While nobody watches a job costs a branch a thread. */
+typedef struct hr_pool_span {
+    uint64_t start_ns, end_ns; /* hr_now_ns */
+} hr_pool_span;
+typedef void hr_pool_watch(void *context, const hr_pool_span *spans, unsigned threads, uint64_t end_ns);
+/* fn NULL: nobody watches. Not while a job runs. Jobs that the caller runs alone are not told. */
+void hr_pool_set_watch(hr_pool *pool, hr_pool_watch *fn, void *context);
 
 /* Share i of n of [0, count), bounds multiples of grain: *from .. *to - 1. */
 static inline void hr_share(size_t count, size_t grain, unsigned i, unsigned n, size_t *from, size_t *to) {

@@ -4,13 +4,14 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 const char *const hr_phase_names[HR_PHASE_COUNT] = {"prefill", "decode"};
 
 static void update(hr_probe *p) {
-    p->on = p->capacity || p->nvtx || p->planted;
+    p->on = p->records.capacity || p->level >= HR_NVTX_PHASE || p->planted;
 }
 
 /* "attention:300%": the op's place in plant[], or all of them. */
@@ -48,38 +49,111 @@ hr_status hr_plant_check(void) {
 
 hr_status hr_probe_init(hr_probe *p) {
     memset(p, 0, sizeof *p);
+    p->records.element = sizeof(hr_op_record), p->spans.element = sizeof(hr_thread_span);
     HR_TRY(plant_all(p));
-    p->nvtx = hr_nvtx_open();
+    p->level = hr_nvtx_attached() ? hr_nvtx_get_level() : HR_NVTX_NONE;
     update(p);
     return HR_OK;
 }
 
-hr_status hr_probe_record(hr_probe *p, size_t capacity) {
-    p->capacity = p->n = p->lost = 0;
-    update(p);
-    if (capacity > p->space) {
-        hr_free(p->records);
-        p->space = 0;
-        p->records = hr_calloc(capacity, sizeof *p->records);
-        if (!p->records) HR_FAIL(HR_ERR_MEMORY, "out of memory for records of %zu ops", capacity);
-        memset(p->records, 0xff, capacity * sizeof *p->records); /* touched before the timed region */
-        p->space = capacity;
+/* ---- where records go ---- */
+
+static hr_status make_room(hr_probe_store *s, size_t capacity, bool ring) {
+    s->n = s->lost = s->next = s->capacity = 0, s->ring = ring;
+    if (capacity > s->space) {
+        hr_free(s->at);
+        s->space = 0;
+        s->at = hr_calloc(capacity, s->element);
+        if (!s->at) HR_FAIL(HR_ERR_MEMORY, "out of memory for records of %zu ops", capacity);
+        memset(s->at, 0xff, capacity * s->element); /* touched before the timed region */
+        s->space = capacity;
     }
-    p->capacity = capacity;
-    update(p);
+    s->capacity = capacity;
     return HR_OK;
+}
+
+/* NULL: no space. */
+static void *next_element(hr_probe_store *s) {
+    if (s->n < s->capacity) return s->at + s->n++ * s->element;
+    s->lost += s->capacity > 0;
+    if (!s->ring || !s->capacity) return NULL;
+    char *at = s->at + s->next * s->element;
+    s->next = s->next + 1 < s->capacity ? s->next + 1 : 0;
+    return at;
+}
+
+/* Elements from..end - 1 in the opposite order. */
+static void turn_round(hr_probe_store *s, size_t from, size_t end) {
+    char swap[sizeof(hr_op_record)];
+    for (; from + 1 < end; from++) {
+        char *a = s->at + from * s->element, *b = s->at + --end * s->element;
+        memcpy(swap, a, s->element), memcpy(a, b, s->element), memcpy(b, swap, s->element);
+    }
+}
+
+const void *hr_probe_read(hr_probe_store *s, size_t *n, size_t *lost) {
+    if (s->next) {
+        turn_round(s, 0, s->next), turn_round(s, s->next, s->n), turn_round(s, 0, s->n);
+        s->next = 0;
+    }
+    *n = s->n;
+    if (lost) *lost = s->lost;
+    return s->at;
+}
+
+void hr_probe_reset(hr_probe *p) {
+    p->records.n = p->records.lost = p->records.next = 0;
+    p->spans.n = p->spans.lost = p->spans.next = 0;
+}
+
+/* ---- what the team did within an op ---- */
+
+static void see_job(void *context, const hr_pool_span *spans, unsigned threads, uint64_t end_ns) {
+    hr_probe *p = context;
+    hr_op_record *r = &p->current;
+    uint64_t most = 0, sum = 0;
+    for (unsigned i = 0; i < threads; i++) {
+        const uint64_t ns = spans[i].end_ns - spans[i].start_ns;
+        sum += ns;
+        if (ns > most) most = ns;
+        hr_thread_span *s = i && ns && p->spans.capacity ? next_element(&p->spans) : NULL;
+        if (s)
+            *s = (hr_thread_span){.start_ns = spans[i].start_ns,
+                                  .end_ns = spans[i].end_ns,
+                                  .pass = r->pass,
+                                  .layer = r->layer,
+                                  .op = (uint8_t)r->op,
+                                  .phase = (uint8_t)r->phase,
+                                  .thread = (uint16_t)i};
+    }
+    const uint64_t wall = end_ns - spans[0].start_ns;
+    r->jobs++;
+    r->imbalance_ns += most - sum / threads;
+    r->handoff_ns += wall > most ? wall - most : 0;
+}
+
+hr_status hr_probe_record(hr_probe *p, size_t records, size_t spans, bool ring) {
+    hr_status status = make_room(&p->records, records, ring);
+    if (status == HR_OK) status = make_room(&p->spans, spans, ring);
+    if (status != HR_OK) p->records.capacity = p->spans.capacity = 0;
+    if (p->pool) hr_pool_set_watch(p->pool, p->records.capacity ? see_job : NULL, p);
+    update(p);
+    return status;
 }
 
 void hr_probe_fini(hr_probe *p) {
-    hr_free(p->records);
+    hr_free(p->records.at), hr_free(p->spans.at);
     memset(p, 0, sizeof *p);
 }
+
+/* ---- ops and the ranges around them ---- */
 
 void hr_probe_enter_(hr_probe *p, hr_op op, int layer, const char *kernel, hr_work work) {
     hr_op_record *r = &p->current;
     r->op = op, r->layer = (int16_t)layer, r->kernel = kernel;
     r->bytes = work.bytes, r->flops = work.flops, r->unit = work.unit;
-    if (p->nvtx) hr_nvtx_push(HR_NVTX_OP, HR_NVTX_NAME_OPS + op, work.bytes);
+    r->jobs = 0, r->imbalance_ns = r->handoff_ns = 0;
+    if (p->level >= HR_NVTX_OP) hr_nvtx_push_op(op, r->phase, work.bytes);
     r->start_ns = hr_now_ns();
 }
 
@@ -90,26 +164,46 @@ void hr_probe_leave_(hr_probe *p) {
         uint64_t until = r->end_ns + (uint64_t)(p->plant[r->op] * (double)(r->end_ns - r->start_ns));
         while (r->end_ns < until) r->end_ns = hr_now_ns();
     }
-    if (p->nvtx) hr_nvtx_pop();
-    if (p->n < p->capacity)
-        p->records[p->n++] = *r;
-    else if (p->capacity)
-        p->lost++;
+    if (p->level >= HR_NVTX_OP) hr_nvtx_pop();
+    hr_op_record *kept = next_element(&p->records);
+    if (kept) *kept = *r;
 }
 
-void hr_probe_pass_begin(hr_probe *p, hr_phase phase, uint32_t tokens) {
-    p->current.phase = phase, p->current.tokens = tokens;
-    if (p->nvtx) hr_nvtx_push(HR_NVTX_PHASE, HR_NVTX_NAME_PHASES + phase, tokens);
+void hr_probe_pass_begin_(hr_probe *p, hr_phase phase, uint32_t tokens) {
+    p->current.phase = phase, p->current.tokens = tokens, p->current.pass++;
+    if (p->level >= HR_NVTX_PHASE) hr_nvtx_push_phase(phase, tokens);
 }
 
-void hr_probe_pass_end(hr_probe *p) {
-    if (p->nvtx) hr_nvtx_pop();
+void hr_probe_range_(hr_probe *p, hr_nvtx_level level, int layer) {
+    if (p->level < level) return;
+    if (layer < 0)
+        hr_nvtx_pop();
+    else
+        hr_nvtx_push_layer((uint32_t)layer, p->current.tokens);
 }
 
-void hr_probe_layer_begin(hr_probe *p, int layer) {
-    if (p->nvtx) hr_nvtx_push(HR_NVTX_LAYER, HR_NVTX_NAME_LAYER, (uint64_t)layer);
-}
+/* ---- what recording costs ---- */
 
-void hr_probe_layer_end(hr_probe *p) {
-    if (p->nvtx) hr_nvtx_pop();
+/* The least of several rounds: what a thread that is put off its CPU adds is not the probe's. */
+hr_record_cost hr_engine_record_cost(void) {
+    enum { ROUNDS = 20, OPS = 64 };
+    static _Thread_local hr_op_record room[OPS];
+    double op = INFINITY, clock = INFINITY;
+    for (int round = 0; round < ROUNDS; round++) {
+        hr_probe p = {.on = true,
+                      .records = {.at = (char *)room, .element = sizeof *room, .space = OPS, .capacity = OPS}};
+        const uint64_t start = hr_now_ns();
+        for (int i = 0; i < OPS; i++) {
+            hr_probe_enter_(&p, HR_OP_DOWN, i, "", (hr_work){.bytes = 1});
+            hr_probe_leave_(&p);
+        }
+        const uint64_t middle = hr_now_ns();
+        uint64_t sum = 0;
+        for (int i = 0; i < OPS; i++) sum ^= hr_now_ns();
+        __asm__ volatile("" ::"r"(sum));
+        const uint64_t end = hr_now_ns();
+        op = fmin(op, (double)(middle - start) / OPS), clock = fmin(clock, (double)(end - middle) / OPS);
+    }
+    /* a job: the helper's two clock reads, the caller's one at the end, and the sums of see_job */
+    return (hr_record_cost){.op_ns = op, .job_ns = 3.5 * clock};
 }

@@ -121,10 +121,13 @@ hr_work hr_work_attn(const hr_kernel *k, const hr_attn *a) {
     const uint64_t last = (uint64_t)a->pos0 + a->n_q; /* positions 0..last - 1 exist for the last query */
     uint64_t first = 0, pairs = 0;
     if (a->window && a->pos0 + (uint64_t)1 > a->window) first = a->pos0 + (uint64_t)1 - a->window;
-    for (uint64_t p = a->pos0; p < last; p++) {
-        const uint64_t seen = a->window && p + 1 > a->window ? a->window : p + 1;
-        pairs += seen - gone_among(a->kv, p + 1 - seen, p + 1);
-    }
+    if (!a->window && a->kv->gone_to == a->kv->gone_from) { /* query i sees pos0 + 1 + i positions */
+        pairs = a->n_q * (a->pos0 + (uint64_t)1) + (a->n_q ? (uint64_t)a->n_q * (a->n_q - 1) / 2 : 0);
+    } else
+        for (uint64_t p = a->pos0; p < last; p++) {
+            const uint64_t seen = a->window && p + 1 > a->window ? a->window : p + 1;
+            pairs += seen - gone_among(a->kv, p + 1 - seen, p + 1);
+        }
     const uint64_t rows = a->n_q ? last - first - gone_among(a->kv, first, last) : 0;
     return (hr_work){.bytes = a->n_kv_heads * (rows * position_bytes(a->kv->g) + open_excess(a->kv->g, last, rows)),
                      .flops = 4 * pairs * a->n_heads * a->head_dim,
