@@ -68,7 +68,7 @@ static void a_job_tells_who_waited(void **state) {
     hr_probe p;
     OK(hr_probe_init(&p));
     OK(hr_pool_create(THREADS, false, &p.pool));
-    uint64_t ns[THREADS] = {200000, 1200000};
+    uint64_t ns[THREADS] = {600000, 1200000};
     const hr_op_record *r = NULL;
     const hr_thread_span *s = NULL;
     size_t n = 0, n_spans = 0;
