@@ -121,8 +121,23 @@ static inline const char *ask(hr_store *store, const char *sql) {
 static inline void raw_sql(const char *file, const char *sql) {
     sqlite3 *db;
     assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
-    assert_int_equal(sqlite3_exec(db, sql, NULL, NULL, NULL), SQLITE_OK);
+    if (sqlite3_exec(db, sql, NULL, NULL, NULL) != SQLITE_OK) fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     sqlite3_close(db);
+}
+
+/* Takes from the store at `path`, which is closed, what a version before this one lacked; all rows in the rest stay. */
+static inline void make_older(int version) {
+    if (version < 2) raw_sql(path, "ALTER TABLE cell DROP COLUMN forced");
+    if (version < 3) raw_sql(path, "DROP TABLE study; DROP TABLE claim");
+    if (version < 4)
+        raw_sql(path, "DROP TABLE recorded; DROP TABLE range; DROP TABLE observe;"
+                      "ALTER TABLE cell DROP COLUMN kv_bytes_reserved; ALTER TABLE cell DROP COLUMN kv_row_bytes;"
+                      "ALTER TABLE cell DROP COLUMN softmax; ALTER TABLE op DROP COLUMN mean_ns;"
+                      "ALTER TABLE op DROP COLUMN imbalance_ns; ALTER TABLE op DROP COLUMN handoff_ns;"
+                      "ALTER TABLE op DROP COLUMN unit");
+    char sql[64];
+    snprintf(sql, sizeof sql, "PRAGMA user_version = %d", version);
+    raw_sql(path, sql);
 }
 
 static inline void write_file(const char *name, const void *bytes, size_t n) {

@@ -14,7 +14,7 @@ static void other_versions_are_refused(void **state) {
     hr_store_close(store);
     for (int write = 0; write < 2; write++) {
         raw_sql(path, "PRAGMA user_version = 7");
-        fails(hr_store_open(path, write, &store), HR_ERR_INPUT, "schema version 7, this program knows versions 1 to 3");
+        fails(hr_store_open(path, write, &store), HR_ERR_INPUT, "schema version 7, this program knows versions 1 to 4");
         assert_non_null(strstr(hr_error(), "newer program"));
         assert_non_null(strstr(hr_error(), path));
         raw_sql(path, "PRAGMA user_version = 0");
@@ -22,49 +22,103 @@ static void other_versions_are_refused(void **state) {
     }
 }
 
-/* What older versions lack is taken away again. Such a store is read as it is, and upgraded when it is written to. */
+/* Names and types of all columns of all tables, in the order of their names: where an upgrade puts a column is its own. */
+static const char all_columns[] = "SELECT t.name || '.' || c.name || ' ' || c.type || c.\"notnull\" FROM sqlite_schema "
+                                  "t, pragma_table_info(t.name) c "
+                                  "WHERE t.type = 'table' ORDER BY 1";
+/* The statements that made what versions 3 and 4 added as a whole. */
+static const char new_tables[] =
+    "SELECT sql FROM sqlite_schema WHERE tbl_name IN ('study', 'claim', 'recorded', 'range', "
+    "'observe') AND sql IS NOT NULL ORDER BY name";
+
+/* All rows of a query of one column, a line each. */
+static void list(hr_store *store, const char *sql, char *text, size_t size) {
+    sqlite3_stmt *s;
+    size_t at = 0;
+    text[0] = 0;
+    assert_int_equal(sqlite3_prepare_v2(store->db, sql, -1, &s, NULL), SQLITE_OK);
+    while (sqlite3_step(s) == SQLITE_ROW) {
+        at += (size_t)snprintf(text + at, size - at, "%s\n", (const char *)sqlite3_column_text(s, 0));
+        assert_true(at < size);
+    }
+    sqlite3_finalize(s);
+    assert_true(at > 0);
+}
+
+typedef hr_status get_of_cell(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
+
+static size_t count(hr_status status, json_t *rows) {
+    ok(status);
+    const size_t n = json_array_size(rows);
+    json_decref(rows);
+    return n;
+}
+
+/* The store as a reader sees it: its cell is whole, what its version lacks is null or empty. */
+static void read_older(hr_store *store, const char *run, size_t n_study) {
+    static get_of_cell *const none_of_cell[] = {hr_store_recorded, hr_store_ranges};
+    static const char *const null_in_ops[] = {"mean_ns", "imbalance_ns", "handoff_ns", "unit"};
+    json_t *got = NULL;
+    hr_status status = hr_store_cells(store, run, &got);
+    assert_int_equal(count(status, got), 1);
+    status = hr_store_study(store, NULL, &got);
+    assert_int_equal(count(status, got), n_study);
+    status = hr_store_claims(store, run, &got);
+    assert_int_equal(count(status, got), n_study);
+    status = hr_store_observe(store, NULL, &got);
+    assert_int_equal(count(status, got), 0);
+    for (int i = 0; i < 2; i++) {
+        status = none_of_cell[i](store, run, "old", &got);
+        assert_int_equal(count(status, got), 0);
+    }
+    status = hr_store_samples(store, run, "old", &got);
+    assert_int_equal(count(status, got), 2);
+    ok(hr_store_ops(store, run, "old", &got));
+    assert_int_equal(json_array_size(got), 2);
+    json_t *op = json_array_get(got, 0);
+    assert_true(json_number_value(json_object_get(op, "median_ns")) == 1500.5);
+    for (int i = 0; i < 4; i++) assert_true(json_is_null(json_object_get(op, null_in_ops[i])));
+    json_decref(got);
+}
+
 static void older_versions_are_read_and_upgraded(void **state) {
     (void)state;
-    static const char *const lacks[] = {"DROP TABLE study; DROP TABLE claim; ALTER TABLE cell DROP COLUMN forced; ",
-                                        "DROP TABLE study; DROP TABLE claim; "};
-    for (int version = 1; version <= 2; version++) {
-        char sql[256], number[16], fresh[2][2048];
+    static char fresh[2][32768], upgraded[2][32768];
+    for (int version = 1; version < HR_STORE_VERSION; version++) {
+        char number[16], cells[2][32] = {"old", "new"};
         snprintf(path, sizeof path, "%s/v%d.db", folder, version);
         hr_store *store = open_store(true);
-        snprintf(fresh[0], sizeof *fresh, "%s",
-                 ask(store, "SELECT group_concat(sql) FROM sqlite_schema WHERE name IN "
-                            "('study', 'claim')"));
-        char *run = begin(store), cells[2][32] = {"old", "new"};
+        list(store, all_columns, fresh[0], sizeof *fresh);
+        list(store, new_tables, fresh[1], sizeof *fresh);
+        char *run = begin(store);
         ok(put(store, run, cells[0]));
+        json_t *row = parse("[{\"key\": \"k\", \"part\": \"p\", \"name\": \"x\", \"id\": \"c\"}]");
+        ok(hr_store_put_study(store, run, row));
+        ok(hr_store_put_claims(store, run, row));
+        json_decref(row);
         hr_store_close(store);
-        snprintf(sql, sizeof sql, "PRAGMA journal_mode = DELETE; %sPRAGMA user_version = %d", lacks[version - 1],
-                 version);
-        raw_sql(path, sql);
+        raw_sql(path, "PRAGMA journal_mode = DELETE");
+        make_older(version);
         snprintf(number, sizeof number, "%d", version);
 
         store = open_store(false);
-        json_t *got;
-        ok(hr_store_cells(store, run, &got));
-        assert_int_equal(json_array_size(got), 1);
-        json_decref(got);
-        ok(hr_store_study(store, NULL, &got));
-        assert_int_equal(json_array_size(got), 0);
-        json_decref(got);
-        ok(hr_store_claims(store, run, &got));
-        assert_int_equal(json_array_size(got), 0);
-        json_decref(got);
+        read_older(store, run, version >= 3);
         hr_store_close(store);
         store = open_store(false); /* the reader left it as it was */
         assert_string_equal(ask(store, "PRAGMA user_version"), number);
+        hr_store *writer = open_store(true); /* and reads on when another program upgrades it */
+        read_older(store, run, version >= 3);
+        hr_store_close(writer);
         hr_store_close(store);
 
         store = open_store(true);
-        assert_string_equal(ask(store, "PRAGMA user_version"), "3");
-        snprintf(fresh[1], sizeof *fresh, "%s",
-                 ask(store, "SELECT group_concat(sql) FROM sqlite_schema WHERE name IN "
-                            "('study', 'claim')"));
-        assert_string_equal(fresh[1], fresh[0]);
-        assert_string_equal(ask(store, "SELECT count(*) FROM cell WHERE forced IS NULL"), "1");
+        assert_string_equal(ask(store, "PRAGMA user_version"), "4");
+        list(store, all_columns, upgraded[0], sizeof *upgraded);
+        list(store, new_tables, upgraded[1], sizeof *upgraded);
+        assert_string_equal(upgraded[0], fresh[0]);
+        assert_string_equal(upgraded[1], fresh[1]);
+        read_older(store, run, version >= 3);
+        assert_string_equal(ask(store, "SELECT count(*) FROM cell WHERE forced IS NULL AND softmax IS NULL"), "1");
         ok(put(store, run, cells[1]));
         hr_store_close(store);
         assert_sound(run, cells, 2);

@@ -34,12 +34,13 @@ static const line measured[] = {{"test", PLAIN},       {"status", PLAIN},     {"
                                 {"test_time", PLAIN},  {"tags", PLAIN},       {"model_filename", PLAIN},
                                 {"model_type", PLAIN}, {"model_size", BYTES}, {"model_n_params", PLAIN},
                                 {NULL, PLAIN}};
-static const line setup[] = {
-    {"quant", PLAIN},   {"act", PLAIN},      {"kv_layout", PLAIN},    {"page_size", PLAIN}, {"kv_alloc", PLAIN},
-    {"type_k", PLAIN},  {"type_v", PLAIN},   {"flash_attn", PLAIN},   {"fusion", PLAIN},    {"forced", PLAIN},
-    {"weights", PLAIN}, {"n_prompt", PLAIN}, {"n_gen", PLAIN},        {"n_depth", PLAIN},   {"isl", PLAIN},
-    {"osl", PLAIN},     {"n_seqs", PLAIN},   {"n_batch", PLAIN},      {"n_ubatch", PLAIN},  {"n_threads", PLAIN},
-    {"isa", PLAIN},     {"device", PLAIN},   {"n_gpu_layers", PLAIN}, {"seed", PLAIN},      {NULL, PLAIN}};
+static const line setup[] = {{"quant", PLAIN},     {"act", PLAIN},    {"kv_layout", PLAIN}, {"page_size", PLAIN},
+                             {"kv_alloc", PLAIN},  {"type_k", PLAIN}, {"type_v", PLAIN},    {"flash_attn", PLAIN},
+                             {"softmax", PLAIN},   {"fusion", PLAIN}, {"forced", PLAIN},    {"weights", PLAIN},
+                             {"n_prompt", PLAIN},  {"n_gen", PLAIN},  {"n_depth", PLAIN},   {"isl", PLAIN},
+                             {"osl", PLAIN},       {"n_seqs", PLAIN}, {"n_batch", PLAIN},   {"n_ubatch", PLAIN},
+                             {"n_threads", PLAIN}, {"isa", PLAIN},    {"device", PLAIN},    {"n_gpu_layers", PLAIN},
+                             {"seed", PLAIN},      {NULL, PLAIN}};
 static const line rates[] = {
     {"prefill_tok_s", TOKENS},          {"decode_tok_s", TOKENS},        {"output_tok_s", TOKENS},
     {"per_user_tok_s", TOKENS},         {"requests_s", REQUESTS},        {"goodput_req_s", REQUESTS},
@@ -70,8 +71,9 @@ static const line quality[] = {
     {"state_class", PLAIN}, {"read_gb_s_before", GB_S},    {"read_gb_s_after", GB_S}, {"handoff_ns", NS},
     {"clock_ratio", PLAIN}, {"psi_cpu_some_pct", PERCENT}, {"page_faults", PLAIN},    {"ctx_switches", PLAIN},
     {NULL, PLAIN}};
-static const line path[] = {{"kernels", PLAIN},    {"kv_bytes_needed", BYTES}, {"kv_bytes_touched", BYTES},
-                            {"huge_pages", PLAIN}, {"rss_peak_bytes", BYTES},  {NULL, PLAIN}};
+static const line path[] = {
+    {"kernels", PLAIN},      {"kv_bytes_needed", BYTES}, {"kv_bytes_reserved", BYTES}, {"kv_bytes_touched", BYTES},
+    {"kv_row_bytes", BYTES}, {"huge_pages", PLAIN},      {"rss_peak_bytes", BYTES},    {NULL, PLAIN}};
 static const line made_by[] = {{"build_commit", PLAIN}, {"build_number", PLAIN}, {"backends", PLAIN},
                                {"cpu_info", PLAIN},     {"gpu_info", PLAIN},     {NULL, PLAIN}};
 static const line others[] = {{"avg_ns", NS},     {"stddev_ns", NS},      {"avg_ts", TOKENS}, {"stddev_ts", TOKENS},

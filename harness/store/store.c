@@ -1,7 +1,7 @@
 /* Opening and closing. Invariants:
  *   1. A file that is not ours is never opened as a database, so it stays as it is to the byte.
  *   2. Schema, application_id and user_version appear in one transaction: a file is empty or complete.
- *   3. A cell with its samples and ops is one transaction (store_write.c), synced when it ends.
+ *   3. A cell with its samples, ops and recorded rows is one transaction (store_write.c), synced when it ends.
  *   4. A store of an older version is brought up to date in one transaction, by the first that opens it for writing.
  *   5. Reading needs no right to write, and makes no store where there is none.
  *
@@ -110,8 +110,9 @@ static hr_status read_pragma(hr_store *store, const char *sql, sqlite3_int64 *va
     return status;
 }
 
-/* Version 1 lacks the column cell.forced, which no reading statement names; versions 1 and 2 lack the tables study and
- * claim, whose readers find them empty then. So older stores are read as they are; writing adds what is missing first. */
+/* What older versions lack is read as null or as no rows: no reading statement names the columns of `cell` that came
+ * later, and readers of later tables and of later columns of `op` ask whether there are any (hr_store_has). So older
+ * stores are read as they are; writing adds what is missing first. */
 static hr_status check_version(hr_store *store, sqlite3_int64 *version) {
     HR_TRY(read_pragma(store, "PRAGMA user_version", version));
     if (*version >= HR_STORE_OLDEST && *version <= HR_STORE_VERSION) return HR_OK;
@@ -122,6 +123,28 @@ static hr_status check_version(hr_store *store, sqlite3_int64 *version) {
             *version > HR_STORE_VERSION ? "newer" : "older");
 }
 
+/* Columns that came later, by the version that brought them; tables come from the text of the schema. */
+static const struct {
+    int version;
+    const char *sql;
+} later_columns[] = {
+    {2, "ALTER TABLE cell ADD COLUMN forced TEXT"},
+    {4, "ALTER TABLE cell ADD COLUMN kv_bytes_reserved INTEGER"},
+    {4, "ALTER TABLE cell ADD COLUMN kv_row_bytes INTEGER"},
+    {4, "ALTER TABLE cell ADD COLUMN softmax TEXT"},
+    {4, "ALTER TABLE op ADD COLUMN mean_ns REAL"},
+    {4, "ALTER TABLE op ADD COLUMN imbalance_ns REAL"},
+    {4, "ALTER TABLE op ADD COLUMN handoff_ns REAL"},
+    {4, "ALTER TABLE op ADD COLUMN unit TEXT"},
+};
+
+static hr_status add_what_came_after(hr_store *store, sqlite3_int64 version) {
+    for (size_t i = 0; i < sizeof later_columns / sizeof *later_columns; i++)
+        if (version < later_columns[i].version) HR_TRY(hr_store_exec(store, later_columns[i].sql));
+    HR_TRY(hr_store_exec(store, strstr(hr_store_schema, version < 3 ? "CREATE TABLE study" : "CREATE TABLE recorded")));
+    return hr_store_exec(store, "PRAGMA user_version = 4");
+}
+
 /* Looks again under the lock: another process may have been faster. */
 static hr_status upgrade(hr_store *store) {
     sqlite3_int64 version = 0;
@@ -129,9 +152,7 @@ static hr_status upgrade(hr_store *store) {
     if (version == HR_STORE_VERSION) return HR_OK;
     HR_TRY(hr_store_exec(store, "BEGIN IMMEDIATE"));
     hr_status status = check_version(store, &version);
-    if (status == HR_OK && version == 1) status = hr_store_exec(store, "ALTER TABLE cell ADD COLUMN forced TEXT");
-    if (status == HR_OK && version < 3) status = hr_store_exec(store, strstr(hr_store_schema, "CREATE TABLE study"));
-    if (status == HR_OK && version < 3) status = hr_store_exec(store, "PRAGMA user_version = 3");
+    if (status == HR_OK && version < HR_STORE_VERSION) status = add_what_came_after(store, version);
     return hr_store_end(store, status);
 }
 

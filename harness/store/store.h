@@ -1,6 +1,6 @@
 /* store.h - the SQLite store: runs, machines, cells, samples, ops, roofs, rows of the KV study, claims. Schema: results/schema.sql.
  *
- * A cell is committed, with its samples and ops, in one transaction before its line is printed. WAL, so that a reader
+ * A cell is committed, with all that belongs to it, in one transaction before its line is printed. WAL, so that a reader
  * never blocks a sweep. An error says in one line what to do and loses no finished cell. */
 #ifndef HR_STORE_H
 #define HR_STORE_H
@@ -22,7 +22,8 @@ void hr_store_close(hr_store *store);
 hr_status hr_store_begin_run(hr_store *store, const json_t *run, const json_t *machine, char **run_id);
 hr_status hr_store_end_run(hr_store *store, const char *run_id, int exit_code);
 /* cell: keys of cell_keys.h (its run_id is set here). samples: [{"ns": n, "flags": text|null}]; ops: [{phase, layer,
- * op, kernel, n, median_ns, bytes, flops}]; both may be NULL. A cell of the same id in the run is replaced. */
+ * op, kernel, n, median_ns, bytes, flops}]; both may be NULL. A cell of the same id in the run is replaced, and its
+ * ranges go. */
 hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *cell, const json_t *samples,
                             const json_t *ops);
 /* The same with what else belongs to a cell, in the same transaction; each may be NULL.
@@ -57,7 +58,7 @@ hr_status hr_store_resolve_cell(hr_store *store, const char *text, char **cell_i
 hr_status hr_store_cells(hr_store *store, const char *run_id, json_t **out);
 hr_status hr_store_cell(hr_store *store, const char *cell_id, const char *run_id, json_t **out);
 hr_status hr_store_ops(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
-/* As they were put; an empty array for cells of an older store. */
+/* By i, prefill first; an empty array for cells of an older store. */
 hr_status hr_store_recorded(hr_store *store, const char *run_id, const char *cell_id, json_t **out);
 /* Wall times of the repetitions in order: [{i, ns, flags}]. */
 hr_status hr_store_samples(hr_store *store, const char *run_id, const char *cell_id, json_t **out);

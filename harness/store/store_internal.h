@@ -8,7 +8,7 @@
 
 enum {
     HR_STORE_APPLICATION = 0x48525354, /* "HRST", as in results/schema.sql */
-    HR_STORE_VERSION = 3,
+    HR_STORE_VERSION = 4,
     HR_STORE_OLDEST = 1, /* that is read, and upgraded when written to */
     HR_STORE_BUSY_MS = 5000,
 };
@@ -48,8 +48,12 @@ hr_status hr_store_column_json(hr_store *store, sqlite3_stmt *statement, int col
 /* Array of the JSON of column 0 of every row; takes the statement. */
 hr_status hr_store_list_json(hr_store *store, sqlite3_stmt *statement, json_t **out);
 
-/* ERR_INPUT unless the store has the run. */
+/* Whether the store has the column (NULL: the table at all); one of an older schema may lack both. */
+hr_status hr_store_has(hr_store *store, const char *table, const char *column, bool *has);
+
+/* ERR_INPUT unless the store has the run, the cell in it. */
 hr_status hr_store_require_run(hr_store *store, const char *run_id);
+hr_status hr_store_require_cell(hr_store *store, const char *run_id, const char *cell_id);
 
 /* Cells as rows: the SQL of the insertion (hr_malloc'ed) and its values; the last parameter is the whole JSON. */
 char *hr_store_cell_sql(void);

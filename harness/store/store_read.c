@@ -3,6 +3,7 @@
 
 #include "kernels/base/memory.h"
 
+#include <math.h>
 #include <string.h>
 
 static hr_status out_of_memory(const hr_store *store) {
@@ -22,6 +23,7 @@ static bool set_column(json_t *object, sqlite3_stmt *s, int column) {
         break;
     case SQLITE_FLOAT:
         value = json_real(sqlite3_column_double(s, column));
+        if (!isfinite(sqlite3_column_double(s, column))) value = json_null(); /* JSON has no such number */
         break;
     default: {
         const char *text = (const char *)sqlite3_column_text(s, column);
@@ -151,10 +153,38 @@ hr_status hr_store_cell(hr_store *store, const char *cell_id, const char *run_id
 }
 
 hr_status hr_store_ops(hr_store *store, const char *run_id, const char *cell_id, json_t **out) {
+    bool whole; /* false: a store of before version 4 */
     sqlite3_stmt *s;
+    HR_TRY(hr_store_has(store, "op", "mean_ns", &whole));
     HR_TRY(query(store,
-                 "SELECT phase, layer, op, kernel, n, median_ns, bytes, flops FROM op WHERE run_id = ? AND cell_id = ? "
-                 "ORDER BY rowid",
+                 whole ? "SELECT phase, layer, op, kernel, n, median_ns, bytes, flops, mean_ns, imbalance_ns, "
+                         "handoff_ns, unit FROM op WHERE run_id = ? AND cell_id = ? ORDER BY rowid"
+                       : "SELECT phase, layer, op, kernel, n, median_ns, bytes, flops, NULL AS mean_ns, NULL AS "
+                         "imbalance_ns, NULL AS handoff_ns, NULL AS unit FROM op WHERE run_id = ? AND cell_id = ? "
+                         "ORDER BY rowid",
+                 run_id, cell_id, &s));
+    return list_of_rows(store, s, out);
+}
+
+hr_status hr_store_samples(hr_store *store, const char *run_id, const char *cell_id, json_t **out) {
+    sqlite3_stmt *s;
+    HR_TRY(query(store, "SELECT i, ns, flags FROM sample WHERE run_id = ? AND cell_id = ? ORDER BY i", run_id, cell_id,
+                 &s));
+    return list_of_rows(store, s, out);
+}
+
+/* Within a repetition prefill comes first, as it ran. */
+hr_status hr_store_recorded(hr_store *store, const char *run_id, const char *cell_id, json_t **out) {
+    bool has;
+    sqlite3_stmt *s;
+    HR_TRY(hr_store_has(store, "recorded", NULL, &has));
+    if (!has) {
+        *out = json_array();
+        return *out ? HR_OK : out_of_memory(store);
+    }
+    HR_TRY(query(store,
+                 "SELECT i, phase, n, off_ns, on_ns, op_ns, n_ops, n_jobs, probe_ns FROM recorded WHERE run_id = ? AND "
+                 "cell_id = ? ORDER BY i, phase DESC",
                  run_id, cell_id, &s));
     return list_of_rows(store, s, out);
 }

@@ -67,10 +67,22 @@ hr_status hr_store_column_json(hr_store *store, sqlite3_stmt *statement, int col
     if (!text && sqlite3_column_type(statement, column) != SQLITE_NULL)
         return hr_store_error(store->path, SQLITE_NOMEM, NULL);
     json_error_t error;
-    *out = text ? json_loads(text, JSON_DECODE_ANY, &error) : json_null();
+    *out = text ? json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error) : json_null();
     if (*out) return HR_OK;
     if (json_error_code(&error) == json_error_out_of_memory) return hr_store_error(store->path, SQLITE_NOMEM, NULL);
     return hr_store_error(store->path, SQLITE_CORRUPT, error.text);
+}
+
+hr_status hr_store_has(hr_store *store, const char *table, const char *column, bool *has) {
+    sqlite3_stmt *s;
+    HR_TRY(hr_store_prepare(store, "SELECT 1 FROM pragma_table_info(?1) WHERE ?2 IS NULL OR name = ?2", &s));
+    int rc = hr_store_bind_text(s, 1, table);
+    if (rc == SQLITE_OK) rc = hr_store_bind_text(s, 2, column);
+    if (rc == SQLITE_OK) rc = sqlite3_step(s);
+    *has = rc == SQLITE_ROW;
+    hr_status status = hr_store_check(store, rc);
+    sqlite3_finalize(s);
+    return status;
 }
 
 void hr_store_now(char out[21]) {

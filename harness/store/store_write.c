@@ -117,8 +117,22 @@ hr_status hr_store_require_run(hr_store *store, const char *run_id) {
     return status == HR_OK && rc == SQLITE_DONE ? no_such_run(store, run_id) : status;
 }
 
+hr_status hr_store_require_cell(hr_store *store, const char *run_id, const char *cell_id) {
+    sqlite3_stmt *s;
+    HR_TRY(hr_store_prepare(store, "SELECT 1 FROM cell WHERE run_id = ? AND cell_id = ?", &s));
+    int rc = hr_store_bind_text(s, 1, run_id);
+    if (rc == SQLITE_OK) rc = hr_store_bind_text(s, 2, cell_id);
+    if (rc == SQLITE_OK) rc = sqlite3_step(s);
+    hr_status status = hr_store_check(store, rc);
+    sqlite3_finalize(s);
+    if (status == HR_OK && rc == SQLITE_DONE)
+        HR_FAIL(HR_ERR_INPUT, "store %s has no cell %s in run %s: `headroom runs` lists what it holds", store->path,
+                cell_id, run_id);
+    return status;
+}
+
 static hr_status delete_cell(hr_store *store, const char *run_id, const char *cell_id) {
-    sqlite3_stmt *s; /* samples and ops go with it */
+    sqlite3_stmt *s; /* what belongs to it goes with it */
     HR_TRY(hr_store_prepare(store, "DELETE FROM cell WHERE run_id = ? AND cell_id = ?", &s));
     int rc = hr_store_bind_text(s, 1, run_id);
     if (rc == SQLITE_OK) rc = hr_store_bind_text(s, 2, cell_id);
@@ -163,24 +177,33 @@ static hr_status insert_list(hr_store *store, const char *sql, const char *run_i
     return status;
 }
 
-static hr_status insert_all(hr_store *store, const char *run_id, const json_t *cell, const json_t *samples,
-                            const json_t *ops) {
+static hr_status insert_parts(hr_store *store, const char *run_id, const char *cell_id, const hr_cell_parts *parts) {
     static const char *const sample_keys[] = {NULL, "ns", "flags"};
-    static const char *const op_keys[] = {"phase", "layer", "op", "kernel", "n", "median_ns", "bytes", "flops"};
+    static const char *const op_keys[] = {"phase", "layer", "op",      "kernel",       "n",          "median_ns",
+                                          "bytes", "flops", "mean_ns", "imbalance_ns", "handoff_ns", "unit"};
+    static const char *const recorded_keys[] = {"i",     "phase", "n",      "off_ns",  "on_ns",
+                                                "op_ns", "n_ops", "n_jobs", "probe_ns"};
+    HR_TRY(insert_list(store, "INSERT INTO sample (run_id, cell_id, i, ns, flags) VALUES (?, ?, ?, ?, ?)", run_id,
+                       cell_id, parts->samples, sample_keys, 3));
+    HR_TRY(insert_list(store,
+                       "INSERT INTO op (run_id, cell_id, phase, layer, op, kernel, n, median_ns, bytes, flops, "
+                       "mean_ns, imbalance_ns, handoff_ns, unit) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                       run_id, cell_id, parts->ops, op_keys, 12));
+    return insert_list(store,
+                       "INSERT INTO recorded (run_id, cell_id, i, phase, n, off_ns, on_ns, op_ns, n_ops, n_jobs, "
+                       "probe_ns) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                       run_id, cell_id, parts->recorded, recorded_keys, 9);
+}
+
+static hr_status insert_all(hr_store *store, const char *run_id, const json_t *cell, const hr_cell_parts *parts) {
     const char *cell_id = text_of(cell, "cell_id");
     HR_TRY(hr_store_require_run(store, run_id));
     HR_TRY(delete_cell(store, run_id, cell_id));
     HR_TRY(insert_cell(store, cell));
-    HR_TRY(insert_list(store, "INSERT INTO sample (run_id, cell_id, i, ns, flags) VALUES (?, ?, ?, ?, ?)", run_id,
-                       cell_id, samples, sample_keys, 3));
-    return insert_list(store,
-                       "INSERT INTO op (run_id, cell_id, phase, layer, op, kernel, n, median_ns, bytes, flops) "
-                       "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                       run_id, cell_id, ops, op_keys, 8);
+    return insert_parts(store, run_id, cell_id, parts);
 }
 
-hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *cell, const json_t *samples,
-                            const json_t *ops) {
+hr_status hr_store_put_cell_parts(hr_store *store, const char *run_id, const json_t *cell, const hr_cell_parts *parts) {
     if (!text_of(cell, "cell_id")) HR_FAIL(HR_ERR_INTERNAL, "a cell without cell_id cannot be stored");
     json_t *own = json_copy((json_t *)cell); /* shallow: the values stay shared */
     if (!own || json_object_set_new(own, "run_id", json_string(run_id)) != 0) {
@@ -188,9 +211,15 @@ hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *c
         return hr_store_error(store->path, SQLITE_NOMEM, NULL);
     }
     hr_status status = hr_store_exec(store, "BEGIN IMMEDIATE");
-    if (status == HR_OK) status = hr_store_end(store, insert_all(store, run_id, own, samples, ops));
+    if (status == HR_OK) status = hr_store_end(store, insert_all(store, run_id, own, parts));
     json_decref(own);
     return status;
+}
+
+hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *cell, const json_t *samples,
+                            const json_t *ops) {
+    const hr_cell_parts parts = {.samples = samples, .ops = ops};
+    return hr_store_put_cell_parts(store, run_id, cell, &parts);
 }
 
 /* ---- roofs ---- */
