@@ -47,7 +47,7 @@ for case in "$here"/cases/*.case; do
 done
 
 # Examples work as printed (those that need no store and little time).
-for sub in models inspect tokenize generate perplexity kernels; do
+for sub in models inspect tokenize generate perplexity kernels trace; do
   headroom $sub --help >"$work/help" 2>&1
   sed -n '/^Examples:/,$p' "$work/help" | grep -E '^  [^ ]' | grep headroom >"$work/examples"
   : >"$work/why"
