@@ -10,7 +10,7 @@ enum { CALLER_TID = 1, FACTS_MOST = 32 };
 static void keep_from(hr_trace *t, size_t first) {
     t->records += first, t->n_records -= first;
     t->ops_dropped += first;
-    if (!t->n_records || !first) return;
+    if (!t->n_records) return;
     const uint32_t pass = t->records[0].pass;
     for (size_t i = 0; i < t->n_spans; i++) {
         const uint32_t of = t->spans[i].pass;
@@ -28,9 +28,9 @@ static size_t next_pass(const hr_trace *t, size_t i) {
 
 /* A pass begins with its embedding: of one that does not, the beginning is lost. The only one stays as it is. */
 static void drop_cut_pass(hr_trace *t) {
-    if (!t->n_records || t->records[0].op == HR_OP_EMBED) return;
-    const size_t next = next_pass(t, 0);
-    if (next < t->n_records) keep_from(t, next);
+    if (!t->n_records) return;
+    const size_t next = t->records[0].op == HR_OP_EMBED ? 0 : next_pass(t, 0);
+    keep_from(t, next < t->n_records ? next : 0);
 }
 
 /* Where jobs were overwritten, passes of which some are lost go too. */
@@ -192,9 +192,9 @@ hr_status hr_trace_fit(hr_trace *t, uint64_t max_bytes) {
         if (bytes <= max_bytes || !t->n_records) return HR_OK;
         /* Events are alike: as large a share of them as the file is too large, and at least one pass. */
         const size_t too_many = (size_t)((double)t->n_records * (1 - (double)max_bytes / (double)bytes));
-        size_t first = next_pass(t, 0);
-        while (first < t->n_records && first < too_many) first = next_pass(t, first);
-        if (first == t->n_records) return HR_OK;
+        size_t first = 0, next = next_pass(t, 0);
+        while (next < t->n_records && (first == 0 || first < too_many)) first = next, next = next_pass(t, next);
+        if (first == 0) return HR_OK;
         keep_from(t, first);
     }
 }
