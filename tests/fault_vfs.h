@@ -6,8 +6,10 @@
 #include "kernels/base/memory.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <sqlite3.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct fault_file {
     sqlite3_file base;
@@ -17,6 +19,7 @@ typedef struct fault_file {
 static sqlite3_vfs fault_vfs;
 static sqlite3_vfs *fault_real_vfs;
 static int fault_write_error = SQLITE_IOERR_WRITE; /* or SQLITE_FULL */
+static bool fault_write_kills;                     /* the process ends there, as by kill -9 */
 
 static inline sqlite3_file *fault_real(sqlite3_file *f) {
     return ((fault_file *)f)->real;
@@ -28,20 +31,24 @@ static inline int fault_read(sqlite3_file *f, void *p, int n, sqlite3_int64 at) 
     if (hr_fault_hit(HR_FAULT_READ)) return SQLITE_IOERR_READ;
     return fault_real(f)->pMethods->xRead(fault_real(f), p, n, at);
 }
+static inline int fault_fail(int error) {
+    if (fault_write_kills) kill(getpid(), SIGKILL);
+    return error;
+}
 /* A failing write leaves its first half in the file, as a full disk or a pulled plug would. */
 static inline int fault_write(sqlite3_file *f, const void *p, int n, sqlite3_int64 at) {
     if (hr_fault_hit(HR_FAULT_WRITE)) {
         fault_real(f)->pMethods->xWrite(fault_real(f), p, n / 2, at);
-        return fault_write_error;
+        return fault_fail(fault_write_error);
     }
     return fault_real(f)->pMethods->xWrite(fault_real(f), p, n, at);
 }
 static inline int fault_truncate(sqlite3_file *f, sqlite3_int64 size) {
-    if (hr_fault_hit(HR_FAULT_WRITE)) return SQLITE_IOERR_TRUNCATE;
+    if (hr_fault_hit(HR_FAULT_WRITE)) return fault_fail(SQLITE_IOERR_TRUNCATE);
     return fault_real(f)->pMethods->xTruncate(fault_real(f), size);
 }
 static inline int fault_sync(sqlite3_file *f, int flags) {
-    if (hr_fault_hit(HR_FAULT_WRITE)) return SQLITE_IOERR_FSYNC;
+    if (hr_fault_hit(HR_FAULT_WRITE)) return fault_fail(SQLITE_IOERR_FSYNC);
     return fault_real(f)->pMethods->xSync(fault_real(f), flags);
 }
 static inline int fault_size(sqlite3_file *f, sqlite3_int64 *size) {
