@@ -2,6 +2,7 @@
 #include "tests/store_fixture.h"
 
 #include "harness/cli/options.h"
+#include "harness/formats/cell_keys.h"
 #include "harness/show/cell_view.h"
 
 #include <fcntl.h>
@@ -120,6 +121,45 @@ static void show_is_readable(void **state) {
     prints("tg128 @ d64");
 }
 
+/* Each key with one value or a list of words stands in a section as soon as it has a value. */
+static void every_value_of_a_cell_is_shown(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *kind;
+    } keys[] = {
+#define X(key, kind) {#key, #kind},
+        HR_CELL_KEYS(X)
+#undef X
+    };
+    json_t *cell = json_object();
+    size_t n = 0, shown = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = strcmp(keys[i].kind, "TEXT") == 0                                       ? json_string("word")
+                        : strcmp(keys[i].kind, "INT") == 0 || strcmp(keys[i].kind, "REAL") == 0 ? json_integer(7)
+                        : strcmp(keys[i].kind, "BOOL") == 0                                     ? json_true()
+                        : strcmp(keys[i].kind, "WORDS") == 0                                    ? parse("[\"word\"]")
+                                                                                                : NULL;
+        if (value) json_object_set_new(cell, keys[i].key, value), n++;
+    }
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+    assert_non_null(stream);
+    ok(hr_cell_view(HR_FORMAT_TABLE, stream, cell));
+    fclose(stream);
+    for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        char key[64] = "";
+        sscanf(line, "%63s", key);
+        shown += json_object_get(cell, key) != NULL && strstr(line, "  ") != NULL;
+        json_object_del(cell, key);
+    }
+    const char *missing = json_object_iter_key(json_object_iter(cell));
+    if (missing) fail_msg("%s is in no section of:\n%s", missing, text);
+    assert_int_equal(shown, n);
+    json_decref(cell);
+    free(text);
+}
+
 static void ops_are_sorted_by_share(void **state) {
     (void)state;
     json_t *ops = parse("[{\"phase\": \"decode\", \"layer\": 0, \"op\": \"norm\", \"kernel\": \"k\", \"n\": 10,"
@@ -173,8 +213,9 @@ static void bad_calls_are_named(void **state) {
 int main(void) {
 #define C(f) cmocka_unit_test_setup_teardown(f, setup_cells, teardown_cells)
     const struct CMUnitTest tests[] = {
-        C(runs_lists_runs),  C(runs_lists_cells_of_a_run), C(show_as_json_adds_the_ops),
-        C(show_is_readable), C(ops_are_sorted_by_share),   C(bad_calls_are_named),
+        C(runs_lists_runs),     C(runs_lists_cells_of_a_run),      C(show_as_json_adds_the_ops),
+        C(show_is_readable),    C(every_value_of_a_cell_is_shown), C(ops_are_sorted_by_share),
+        C(bad_calls_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
