@@ -8,6 +8,7 @@
 #ifndef HR_COMPARE_H
 #define HR_COMPARE_H
 
+#include "harness/formats/formats.h"
 #include "harness/store/store.h"
 
 /* Metrics of a row kind, NULL-ended; cells of other tools: from n_prompt and n_gen. */
@@ -46,6 +47,6 @@ hr_status hr_compare_ops(const json_t *ops_a, const json_t *ops_b, json_t **out)
 /* RUN of the store or a file (any format that import reads): *cells an array with samples, *run its row or NULL. */
 hr_status hr_compare_load(hr_store *store, const char *text, json_t **cells, json_t **run);
 /* Table and Markdown of a comparison, slower first; Markdown is what a pull request shows. */
-hr_status hr_compare_print(int format, FILE *stream, const json_t *comparison);
+hr_status hr_compare_print(hr_format format, FILE *stream, const json_t *comparison);
 
 #endif
