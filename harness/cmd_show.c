@@ -2,11 +2,7 @@
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/show/cell_view.h"
-#include "harness/store/store.h"
-
-#include "kernels/base/memory.h"
-
-#include <string.h>
+#include "harness/show/stored_cell.h"
 
 static hr_status write_cell(hr_format format, FILE *stream, const json_t *cell) {
     if (format == HR_FORMAT_JSON) return hr_json_write(stream, cell);
@@ -29,39 +25,26 @@ static hr_status show(const hr_output *output, const json_t *cell) {
     return output->to_stderr ? write_cell(output->err_format, stderr, cell) : HR_OK;
 }
 
-/* The cell with its ops as one more key. */
-static hr_status load(hr_store *store, const char *text, json_t **out) {
-    char *cell_id, *run_id;
-    json_t *cell = NULL, *ops = NULL;
-    HR_TRY(hr_store_resolve_cell(store, text, &cell_id, &run_id));
-    hr_status status = hr_store_cell(store, cell_id, run_id, &cell);
-    if (status == HR_OK) status = hr_store_ops(store, run_id, cell_id, &ops);
-    if (status == HR_OK && json_object_set(cell, "ops", ops) != 0)
-        status = hr_fail(HR_ERR_MEMORY, "out of memory while reading cell %s", cell_id);
-    json_decref(ops);
-    hr_free(cell_id), hr_free(run_id);
-    if (status == HR_OK)
-        *out = cell;
-    else
-        json_decref(cell);
-    return status;
+/* The cell with its ops, and the ranges of profilers where there are any, as more keys. */
+static hr_status add_parts(hr_stored_cell *c) {
+    json_t *ranges = NULL;
+    if (json_object_set(c->cell, "ops", c->ops) != 0) HR_FAIL(HR_ERR_MEMORY, "out of memory while reading the cell");
+    if (json_array_size(c->ranges) == 0) return HR_OK;
+    HR_TRY(hr_ranges_beside_ops(c->ranges, c->ops, &ranges));
+    if (json_object_set_new(c->cell, "ranges", ranges) != 0)
+        HR_FAIL(HR_ERR_MEMORY, "out of memory while reading the cell");
+    return HR_OK;
 }
 
 static int run(const hr_args *args) {
     hr_output output;
-    hr_store *store = NULL;
-    json_t *cell = NULL;
-    const char *db = hr_args_text(args, "--db");
+    hr_stored_cell c = {0};
     hr_status status = hr_output_resolve(args, &output);
-    if (status == HR_OK && hr_args_n_positional(args) == 0)
-        status = hr_fail(HR_ERR_USAGE, "show needs a cell: `last`, or an id that `headroom runs last` lists");
-    if (status == HR_OK && strcmp(db, "none") == 0)
-        status = hr_fail(HR_ERR_USAGE, "--db none leaves nothing to show: name a store");
-    if (status == HR_OK) status = hr_store_open(db, false, &store);
-    if (status == HR_OK) status = load(store, hr_args_positional(args, 0), &cell);
-    hr_store_close(store);
-    if (status == HR_OK) status = show(&output, cell);
-    json_decref(cell);
+    if (status == HR_OK)
+        status = hr_stored_cell_load("show", hr_args_text(args, "--db"), hr_args_positional(args, 0), false, &c);
+    if (status == HR_OK) status = add_parts(&c);
+    if (status == HR_OK) status = show(&output, c.cell);
+    hr_stored_cell_fini(&c);
     return status == HR_OK ? 0 : hr_report_failure();
 }
 

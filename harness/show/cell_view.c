@@ -1,6 +1,7 @@
 #include "harness/show/cell_view.h"
 
 #include "harness/formats/cell_keys.h"
+#include "harness/show/stored_cell.h"
 
 #include <math.h>
 #include <string.h>
@@ -244,6 +245,11 @@ static hr_status write_ops(hr_format format, FILE *stream, const json_t *cell) {
     return status;
 }
 
+static hr_status write_ranges(hr_format format, FILE *stream, const json_t *cell) {
+    return write_rows(format, stream, "Ranges that a profiler saw, beside the recorder's means of the ops of that name",
+                      json_object_get(cell, "ranges"), hr_ranges_columns);
+}
+
 /* Keys without a value, so that what is missing shows. */
 static void write_unknown(FILE *stream, const json_t *cell) {
     static const char *const keys[] = {
@@ -269,6 +275,7 @@ hr_status hr_cell_view(hr_format format, FILE *stream, const json_t *cell) {
     HR_TRY(write_distributions(format, stream, cell));
     for (size_t i = 2; i < N_SECTIONS; i++) HR_TRY(write_section(format, stream, i, cell));
     HR_TRY(write_ops(format, stream, cell));
+    HR_TRY(write_ranges(format, stream, cell));
     write_unknown(stream, cell);
     return hr_stream_flush(stream);
 }

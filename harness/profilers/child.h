@@ -1,0 +1,25 @@
+/* child.h - another program, run to its end: its output kept, interrupts passed on, nothing of it left behind. */
+#ifndef HR_CHILD_H
+#define HR_CHILD_H
+
+#include "kernels/base/status.h"
+#include <jansson.h>
+#include <stddef.h>
+
+enum { HR_CHILD_LAST = 400 };
+typedef struct hr_child {
+    int code;  /* its exit code; 128 + signal when one ended it */
+    char *out; /* what it printed on stdout, with a NUL behind its n_out bytes
+                 * (NULL: nothing) */
+    size_t n_out;
+    char *err;                /* the end of what it printed on stderr, or NULL */
+    char last[HR_CHILD_LAST]; /* the last line that is not empty of stderr, or of stdout where that has none */
+} hr_child;
+void hr_child_fini(hr_child *child);
+
+/* words: the program (a path, or a name to look up in PATH) and its arguments. It has no stdin and a process group of its
+ * own. ERR_IO when it cannot be run, ERR_MEMORY, ERR_INTERRUPTED after Ctrl-C (hr_interrupt_install): then it and what it
+ * started were asked to end, and killed where they did not. A code other than 0 is no failure here. */
+hr_status hr_child_run(const json_t *words, hr_child *out);
+
+#endif

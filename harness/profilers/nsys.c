@@ -1,0 +1,256 @@
+/* Nsight Systems around one cell: finding it, its command line, a profile and its table of ranges. */
+#include "harness/profilers/child.h"
+#include "harness/profilers/profilers.h"
+#include "harness/show/cell_args.h"
+#include "kernels/base/memory.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 512, LINKS_MAX = 8 };
+#define GET_IT                                                                     \
+    "install it (Debian and Ubuntu: the package nsight-systems of non-free; else " \
+    "developer.nvidia.com/nsight-systems), "                                       \
+    "or run the command that `headroom nsys CELL` prints where it is, and --import the table"
+
+/* ---- finding it ------------------------------------------------------------------------------------------------------ */
+
+/* A program of that name in PATH, as execvp would find it. */
+static bool find_in_path(const char *name, char out[PATH_BYTES]) {
+    const char *at = getenv("PATH");
+    while (at && *at) {
+        const size_t n = strcspn(at, ":");
+        const int wrote = snprintf(out, PATH_BYTES, "%.*s%s%s", (int)n, at, n ? "/" : "./", name);
+        if (wrote > 0 && wrote < PATH_BYTES && access(out, X_OK) == 0) return true;
+        at += n + (at[n] == ':');
+    }
+    out[0] = 0;
+    return false;
+}
+
+/* path's folder + "/" + below. */
+static bool beside(const char *path, const char *below, char out[PATH_BYTES]) {
+    const char *slash = strrchr(path, '/');
+    const int wrote = snprintf(out, PATH_BYTES, "%.*s/%s", slash ? (int)(slash - path) : 1, slash ? path : ".", below);
+    return wrote > 0 && wrote < PATH_BYTES && access(out, X_OK) == 0;
+}
+
+/* The importer lies in a folder of the host's side; Debian splits the package, and reaches nsys by links: from each of
+ * them the folder may be seen. */
+static void find_importer(const char *nsys, char out[PATH_BYTES]) {
+    static const char *const folders[] = {"../host-linux-x64/QdstrmImporter", "../host-linux-armv8/QdstrmImporter",
+                                          "../Host-x86_64/QdstrmImporter"};
+    char path[PATH_BYTES], link[PATH_BYTES];
+    snprintf(path, sizeof path, "%s", nsys);
+    for (int hop = 0; hop < LINKS_MAX; hop++) {
+        for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
+            if (beside(path, folders[i], out)) return;
+        const ssize_t n = readlink(path, link, sizeof link - 1);
+        if (n <= 0) break;
+        link[n] = 0;
+        const char *slash = link[0] == '/' ? NULL : strrchr(path, '/');
+        char next[2 * PATH_BYTES];
+        snprintf(next, sizeof next, "%.*s%s", slash ? (int)(slash - path + 1) : 0, path, link);
+        if (strlen(next) >= sizeof path) break;
+        memcpy(path, next, strlen(next) + 1);
+    }
+    if (!find_in_path("QdstrmImporter", out)) out[0] = 0;
+}
+
+hr_status hr_nsys_find(hr_nsys_tools *out) {
+    *out = (hr_nsys_tools){0};
+    if (!find_in_path("nsys", out->nsys)) HR_FAIL(HR_ERR_UNSUPPORTED, "nsys is not in PATH: " GET_IT);
+    hr_child child;
+    json_t *words = json_pack("[s,s]", out->nsys, "--version");
+    const hr_status status = words ? hr_child_run(words, &child) : hr_fail(HR_ERR_MEMORY, "out of memory for nsys");
+    json_decref(words);
+    if (status == HR_OK) {
+        const char *word = child.out ? strstr(child.out, "version ") : NULL;
+        if (word) sscanf(word, "version %63s", out->version);
+        hr_child_fini(&child);
+    }
+    if (status == HR_ERR_INTERRUPTED) return status;
+    if (status != HR_OK || !out->version[0])
+        HR_FAIL(HR_ERR_UNSUPPORTED, "%s does not say its version (exit code %d): is it Nsight Systems?", out->nsys,
+                status == HR_OK ? child.code : -1);
+    find_importer(out->nsys, out->importer);
+    return HR_OK;
+}
+
+/* ---- the command line -------------------------------------------------------------------------------------------------- */
+
+static bool put(json_t *words, const char *word) {
+    return json_array_append_new(words, json_string(word)) == 0;
+}
+
+/* nsys replaces % in names of reports. */
+static bool put_base(json_t *words, const char *base) {
+    char text[2 * PATH_BYTES];
+    size_t n = 0;
+    for (; *base && n + 3 < sizeof text; base++) {
+        if (*base == '%') text[n++] = '%';
+        text[n++] = *base;
+    }
+    text[n] = 0;
+    return put(words, text);
+}
+
+hr_status hr_nsys_command(const json_t *cell, const json_t *run_args, const char *program, const char *level,
+                          const char *out_base, json_t **words) {
+    /* Nothing but our ranges: sampling and scheduler events would cost more than they tell about a CPU. The ranges of one
+     * cell are few, so few repetitions do. */
+    static const char *const profile[] = {"nsys",
+                                          "profile",
+                                          "--trace=nvtx",
+                                          "--sample=none",
+                                          "--cpuctxsw=none",
+                                          "--capture-range=nvtx",
+                                          "--nvtx-capture=capture@headroom",
+                                          "--capture-range-end=stop",
+                                          "--force-overwrite=true",
+                                          "--output"};
+    static const char *const tail[] = {"--repetitions", "3", "--db", "none", "--capture", "nvtx", "--nvtx-level"};
+    json_t *flags, *list = json_array();
+    hr_status status = hr_cell_args(cell, run_args, &flags);
+    if (status != HR_OK) {
+        json_decref(list);
+        return status;
+    }
+    bool ok = list != NULL;
+    for (size_t i = 0; ok && i < sizeof profile / sizeof *profile; i++) ok = put(list, profile[i]);
+    ok = ok && put_base(list, out_base) && put(list, program) && put(list, "sweep") &&
+         json_array_extend(list, flags) == 0;
+    for (size_t i = 0; ok && i < sizeof tail / sizeof *tail; i++) ok = put(list, tail[i]);
+    ok = ok && put(list, level);
+    json_decref(flags);
+    if (ok) {
+        *words = list;
+        return HR_OK;
+    }
+    json_decref(list);
+    HR_FAIL(HR_ERR_MEMORY, "out of memory for the command line");
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------------- */
+
+/* words[0] as the program that was found. */
+static hr_status profile(const hr_nsys_tools *tools, const json_t *words, hr_child *child) {
+    json_t *real = json_copy((json_t *)words);
+    if (!real || json_array_set_new(real, 0, json_string(tools->nsys)) != 0) {
+        json_decref(real);
+        HR_FAIL(HR_ERR_MEMORY, "out of memory for the command line");
+    }
+    const hr_status status = hr_child_run(real, child);
+    json_decref(real);
+    return status;
+}
+
+static bool exists(const char *base, const char *ending, char out[PATH_BYTES]) {
+    const int wrote = snprintf(out, PATH_BYTES, "%s%s", base, ending);
+    return wrote > 0 && wrote < PATH_BYTES && access(out, R_OK) == 0;
+}
+
+static bool find_report(const char *base, char out[PATH_BYTES]) {
+    return exists(base, ".nsys-rep", out) || exists(base, ".qdrep", out); /* .qdrep: before 2021.4 */
+}
+
+static hr_status run_tool(json_t *words, hr_child *child) {
+    if (!words) HR_FAIL(HR_ERR_MEMORY, "out of memory for a command line");
+    const hr_status status = hr_child_run(words, child);
+    json_decref(words);
+    return status;
+}
+
+/* A package without the importer beside nsys leaves the raw stream: made a report here, and removed then. */
+static hr_status import_stream(const hr_nsys_tools *tools, const char *base, char report[PATH_BYTES]) {
+    char raw[PATH_BYTES];
+    if (!exists(base, ".qdstrm", raw)) return HR_OK;
+    if (!tools->importer[0])
+        HR_FAIL(HR_ERR_UNSUPPORTED, "nsys left %s and its QdstrmImporter is not here: open it in the program nsys-ui",
+                raw);
+    hr_child child;
+    HR_TRY(run_tool(json_pack("[s,s,s]", tools->importer, "--input-file", raw), &child));
+    hr_status status = HR_OK;
+    if (find_report(base, report))
+        unlink(raw);
+    else
+        status = hr_fail(HR_ERR_IO, "%s made no report of %s (exit code %d): %s", tools->importer, raw, child.code,
+                         child.last);
+    hr_child_fini(&child);
+    return status;
+}
+
+/* Reports of before belong to another run: a profile that writes none must not find them. */
+static hr_status remove_old(const char *base) {
+    static const char *const endings[] = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite"};
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (exists(base, endings[i], path) && unlink(path) != 0)
+            HR_FAIL(HR_ERR_IO, "%s is in the way and cannot be removed: %s", path, strerror(errno));
+    return HR_OK;
+}
+
+/* What the sweep said went wrong, among what nsys says; else the last line of both. */
+static const char *complaint(const hr_child *child, char out[HR_CHILD_LAST]) {
+    static const char head[] = "headroom: ";
+    const char *at = child->err, *found = NULL;
+    while (at && (at = strstr(at, head))) found = at, at += sizeof head - 1;
+    if (!found) return child->last;
+    found += sizeof head - 1;
+    snprintf(out, HR_CHILD_LAST, "%.*s", (int)strcspn(found, "\n"), found);
+    return out;
+}
+
+/* nsys passes on the exit code of what it profiled. */
+static hr_status make_report(const hr_nsys_tools *tools, const json_t *words, const char *base,
+                             char report[PATH_BYTES]) {
+    hr_child child;
+    char text[HR_CHILD_LAST];
+    HR_TRY(remove_old(base));
+    HR_TRY(profile(tools, words, &child));
+    hr_status status = HR_OK;
+    if (child.code != 0)
+        status = hr_fail(HR_ERR_IO, "the profiled sweep ended with %d: %s", child.code, complaint(&child, text));
+    else if (!find_report(base, report))
+        status = import_stream(tools, base, report);
+    if (status == HR_OK && !find_report(base, report))
+        status = hr_fail(HR_ERR_IO, "nsys %s wrote no report %s, as if no range `capture` had begun: %s",
+                         tools->version, base, child.last);
+    hr_child_fini(&child);
+    return status;
+}
+
+/* The report of ranges was renamed in 2023. */
+static hr_status report_name(const hr_nsys_tools *tools, const char **name) {
+    hr_child child;
+    HR_TRY(run_tool(json_pack("[s,s,s]", tools->nsys, "stats", "--help-reports"), &child));
+    const char *text = child.out ? child.out : "";
+    *name = strstr(text, "nvtx_sum") ? "nvtx_sum" : strstr(text, "nvtxsum") ? "nvtxsum" : NULL;
+    hr_child_fini(&child);
+    if (*name) return HR_OK;
+    HR_FAIL(HR_ERR_UNSUPPORTED, "nsys %s has no report nvtxsum or nvtx_sum: use a version from 2021 on",
+            tools->version);
+}
+
+hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, bool quiet,
+                      json_t **rows) {
+    char report[PATH_BYTES];
+    const char *name;
+    hr_child child;
+    (void)quiet; /* nothing is printed below the commands */
+    HR_TRY(report_name(tools, &name));
+    HR_TRY(make_report(tools, words, out_base, report));
+    HR_TRY(run_tool(json_pack("[s,s,s,s,s,s,s,s]", tools->nsys, "stats", "--report", name, "--format", "csv",
+                              "--force-export=true", report),
+                    &child));
+    hr_status status = HR_OK;
+    if (child.code != 0)
+        status = hr_fail(HR_ERR_IO, "nsys stats %s ended with %d: %s", report, child.code, child.last);
+    else
+        status = hr_nsys_csv_parse(child.out ? child.out : "", child.n_out, report, rows);
+    hr_child_fini(&child);
+    return status;
+}
