@@ -43,7 +43,8 @@ static const hr_opt opt_timeout = {.name = "--timeout",
                                    .min = 0.01,
                                    .max = 1e6,
                                    .metavar = "S",
-                                   .help = "a cell that takes longer, loading included, is ended and failed"};
+                                   .help = "a cell that takes longer, loading included, is ended and failed (under a "
+                                           "profiler or --capture: after the repetition that runs)"};
 static const hr_opt opt_no_warmup = {
     .name = "--no-warmup", .group = MEASURING, .kind = HR_OPT_FLAG, .help = "no repetitions before the first sample"};
 static const hr_opt opt_delay = {.name = "--delay",
@@ -94,10 +95,33 @@ static const hr_opt opt_resume = {.name = "--resume",
                                   .kind = HR_OPT_FLAG,
                                   .help = "continue the newest sweep of the store, when it was this one"};
 
-static const hr_opt *const options[] = {
-    HR_OPTS_AXES_SWEEP, &opt_repetitions, &opt_max_time,  &opt_max_samples, &opt_timeout,   &opt_no_warmup,
-    &opt_delay,         &opt_seed,        &opt_order,     &opt_prompt,      &opt_slo,       &opt_tag,
-    &opt_dry_run,       &opt_resume,      HR_OPTS_OUTPUT, &hr_opt_db,       HR_OPTS_CONFIG, NULL};
+#define PROFILING "Profiling"
+static const char *const captures[] = {"none", "nvtx", "cuda-profiler", NULL};
+static const hr_opt opt_capture = {
+    .name = "--capture",
+    .group = PROFILING,
+    .kind = HR_OPT_WORD,
+    .choices = captures,
+    .fallback = "none",
+    .metavar = "HOW",
+    .help = "what a profiler is told to record of each cell: its samples, without loading and "
+            "warm-up, as the NVTX range `capture` or by cuProfilerStart and cuProfilerStop"};
+static const char *const levels[] = {"none", "cell", "phase", "layer", "op", NULL};
+static const hr_opt opt_nvtx_level = {.name = "--nvtx-level",
+                                      .group = PROFILING,
+                                      .kind = HR_OPT_WORD,
+                                      .choices = levels,
+                                      .fallback = "op",
+                                      .metavar = "LEVEL",
+                                      .help =
+                                          "how deep NVTX ranges go; a profiler takes some us a range, so `layer` for "
+                                          "small models"};
+
+static const hr_opt *const options[] = {HR_OPTS_AXES_SWEEP, &opt_repetitions, &opt_max_time,  &opt_max_samples,
+                                        &opt_timeout,       &opt_no_warmup,   &opt_delay,     &opt_seed,
+                                        &opt_order,         &opt_prompt,      &opt_slo,       &opt_tag,
+                                        &opt_dry_run,       &opt_resume,      &opt_capture,   &opt_nvtx_level,
+                                        HR_OPTS_OUTPUT,     &hr_opt_db,       HR_OPTS_CONFIG, NULL};
 
 static const char *const examples[] = {
     "headroom sweep -m synth:tiny -p 64 -n 16 -r 3 --db none",
@@ -106,6 +130,8 @@ static const char *const examples[] = {
     "whole requests: TTFT and TPOT by prompt length, batch and weight type",
     "headroom sweep -m synth:smollm2-135m -p 0 -n 32 -d 0-4096+1024 --kv-layout head,paged,zorder --dry-run",
     "decode against context depth for three KV layouts: what it would measure, and for how long",
+    "headroom sweep -m synth:tiny -p 0 -n 16 -r 3 --capture nvtx --db none",
+    "the samples of a cell for a profiler that was started with it; `headroom nsys CELL` writes the whole line",
     NULL};
 
 /* ---- from flags to options ---------------------------------------------------------------------------------------- */
@@ -215,6 +241,28 @@ static hr_status read_measuring(const hr_args *args, hr_measure_options *m) {
     return read_slo(hr_args_text(args, "--slo"), &m->slo_ttft_ms, &m->slo_tpot_ms);
 }
 
+/* Place of a word in a list that has it: choices are checked when flags are read. */
+static int place(const char *word, const char *const *names, int n) {
+    int i = 0;
+    while (i < n - 1 && strcmp(word, names[i])) i++;
+    return i;
+}
+
+/* Before anything is measured, and before an engine is made. */
+static hr_status read_profiling(const hr_args *args, hr_sweep_options *o) {
+    const char *level = hr_args_text(args, "--nvtx-level"), *capture = hr_args_text(args, "--capture");
+    hr_nvtx_set_level((hr_nvtx_level)place(level, hr_nvtx_level_names, HR_NVTX_LEVEL_COUNT));
+    o->measure.capture = (hr_capture)place(capture, hr_capture_names, HR_CAPTURE_COUNT);
+    if (o->measure.capture != HR_CAPTURE_NONE) HR_TRY(hr_capture_open(o->measure.capture));
+    const bool attached = hr_nvtx_attached();
+    o->in_process = attached || o->measure.capture != HR_CAPTURE_NONE;
+    if (o->measure.capture != HR_CAPTURE_NVTX || attached || o->output.quiet) return HR_OK;
+    fprintf(stderr, "headroom: --capture nvtx: nothing will be captured, %s\n",
+            hr_nvtx_built() ? "as no profiler is attached; `headroom nsys CELL` says how to run one"
+                            : "as this build has no NVTX; build where nvtx3/nvToolsExt.h is (CUDA=FOLDER)");
+    return HR_OK;
+}
+
 /* ---- the command --------------------------------------------------------------------------------------------------- */
 
 typedef struct command {
@@ -232,6 +280,7 @@ static hr_status set_up(const hr_args *args, command *c) {
     hr_sweep_options *o = &c->options;
     HR_TRY(hr_output_resolve(args, &o->output));
     HR_TRY(read_measuring(args, &o->measure));
+    HR_TRY(read_profiling(args, o));
     HR_TRY(check_utf8(args, "--model"));
     HR_TRY(check_utf8(args, "--tag"));
     HR_TRY(read_tags(args, c->tags, sizeof c->tags));

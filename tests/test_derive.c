@@ -244,7 +244,10 @@ static void records_fold_into_rows(void **state) {
                                     .layer = 3,
                                     .kernel = "k",
                                     .start_ns = 100,
-                                    .end_ns = 110 + i,
+                                    .end_ns = 110 + (i == 5 ? 8 : i),
+                                    .unit = i % 2 ? HR_UNIT_BF16 : HR_UNIT_FP32,
+                                    .imbalance_ns = i,
+                                    .handoff_ns = 10 * i,
                                     .bytes = i,
                                     .flops = 2 * i};
     hr_op_fold *fold;
@@ -253,14 +256,18 @@ static void records_fold_into_rows(void **state) {
     assert_int_equal(hr_op_fold_add(fold, records, 6), HR_OK);
     assert_int_equal(hr_op_fold_rows(fold, &rows), HR_OK);
     assert_int_equal(json_array_size(rows), 2);
-    const json_t *down = json_array_get(rows, 1); /* records 1, 3, 5: 11, 13, 15 ns; bytes 1, 3, 5 */
+    const json_t *down = json_array_get(rows, 1); /* records 1, 3, 5: 11, 13, 18 ns; bytes 1, 3, 5 */
     assert_string_equal(json_string_value(json_object_get(down, "op")), "down");
     assert_string_equal(json_string_value(json_object_get(down, "phase")), "decode");
     NEAR(number(down, "n"), 3);
     NEAR(number(down, "median_ns"), 13);
+    NEAR(number(down, "mean_ns"), 14);
+    NEAR(number(down, "imbalance_ns"), 3);
+    NEAR(number(down, "handoff_ns"), 30);
+    assert_string_equal(json_string_value(json_object_get(down, "unit")), "bf16");
     NEAR(number(down, "bytes"), 3);
     NEAR(number(down, "flops"), 6);
-    NEAR(hr_op_sum_ns(records, 6), 10 + 11 + 12 + 13 + 14 + 15);
+    NEAR(hr_op_sum_ns(records, 6), 10 + 11 + 12 + 13 + 14 + 18);
     json_decref(rows);
     hr_op_fold_destroy(fold);
 }

@@ -1,115 +1,10 @@
 /* The sweep as a user runs it, in a process of its own: rows, store, crashes, time-outs, a full disk, Ctrl-C, resume.
  *
  * HEADROOM_FAULT=KIND:N is read by the worker: alloc, read: the N-th such call fails; crash, hang: at cell N. */
-#include "tests/hr_test.h"
+#include "tests/sweep_fixture.h"
 
-#include "harness/cli/options.h"
 #include "harness/formats/cell_keys.h"
-#include "harness/store/store.h"
-#include "harness/sweep/worker.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/memory.h"
-
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-extern const hr_command hr_command_sweep;
-
-static char folder[64], db[96], out_file[96], err_file[96];
-
-static int set_up(void **state) {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/hr_test_sweep_XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    snprintf(db, sizeof db, "%s/x.db", folder);
-    snprintf(out_file, sizeof out_file, "%s/out", folder);
-    snprintf(err_file, sizeof err_file, "%s/err", folder);
-    return 0;
-}
-
-static int clean_up(void **state) {
-    (void)state;
-    unsetenv("HEADROOM_FAULT");
-    static const char *const names[] = {"x.db", "x.db-wal", "x.db-shm", "out", "err"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char path[160];
-        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        unlink(path);
-    }
-    rmdir(folder);
-    return 0;
-}
-
-/* Starts `headroom sweep LINE` with stdout and stderr in files. file_limit: bytes a file may grow to, 0: no limit. */
-static pid_t start(const char *line, rlim_t file_limit) {
-    const pid_t pid = fork();
-    if (pid) return pid;
-    char text[1024], *argv[64];
-    int argc = 0;
-    snprintf(text, sizeof text, "%s", line);
-    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    dup2(open(out_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
-    dup2(open(err_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
-    if (file_limit) {
-        signal(SIGXFSZ, SIG_IGN);
-        setrlimit(RLIMIT_FSIZE, &(struct rlimit){file_limit, file_limit});
-    }
-    hr_args *args;
-    int code = 2;
-    if (hr_args_parse(&hr_command_sweep, argc, argv, &args) == HR_OK) {
-        code = hr_command_sweep.run(args);
-        hr_args_destroy(args);
-    } else {
-        hr_report_failure();
-    }
-    fflush(NULL);
-    _exit(code);
-}
-
-static int code_of(pid_t pid) {
-    int status;
-    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) fail_msg("the sweep did not end by itself");
-    return WEXITSTATUS(status);
-}
-
-static char *read_text(const char *path) {
-    FILE *f = fopen(path, "r");
-    static char text[1 << 20];
-    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-    if (f) fclose(f);
-    text[n] = 0;
-    return text;
-}
-
-static size_t lines_of(const char *path) {
-    size_t n = 0;
-    for (const char *c = read_text(path); *c; c++) n += *c == '\n';
-    return n;
-}
-
-/* Runs it and expects an exit code; the rows (jsonl) as an array. */
-static json_t *sweep(const char *line, int want) {
-    const int code = code_of(start(line, 0));
-    if (code != want) fail_msg("sweep %s: exit %d, expected %d: %s", line, code, want, read_text(err_file));
-    json_t *rows = json_array();
-    char *save = NULL;
-    for (char *row = strtok_r(read_text(out_file), "\n", &save); row; row = strtok_r(NULL, "\n", &save)) {
-        json_t *json = json_loads(row, 0, NULL);
-        if (!json) fail_msg("a line of the output is no JSON: %.80s", row);
-        json_array_append_new(rows, json);
-    }
-    return rows;
-}
-
-static const char *text_of(const json_t *row, const char *key) {
-    const char *text = json_string_value(json_object_get(row, key));
-    return text ? text : "";
-}
 
 /* ---- a quiet run ---------------------------------------------------------------------------------------------------- */
 
@@ -136,7 +31,7 @@ static void rows_have_every_key_and_are_in_the_store(void **state) {
     }
     assert_string_equal(text_of(json_array_get(rows, 0), "test"), "pp16 @ d8");
     hr_store *store;
-    json_t *runs, *cells, *ops, *roofs;
+    json_t *runs, *cells, *ops, *roofs, *recorded;
     assert_int_equal(hr_store_open(db, false, &store), HR_OK);
     assert_int_equal(hr_store_runs(store, &runs), HR_OK);
     assert_int_equal(json_array_size(runs), 1);
@@ -145,6 +40,28 @@ static void rows_have_every_key_and_are_in_the_store(void **state) {
     assert_int_equal(json_array_size(cells), 5);
     assert_int_equal(hr_store_ops(store, run, text_of(json_array_get(rows, 0), "cell_id"), &ops), HR_OK);
     assert_true(json_array_size(ops) > 5);
+    json_array_foreach(ops, i, row) {
+        assert_true(json_number_value(json_object_get(row, "mean_ns")) > 0);
+        assert_true(strlen(text_of(row, "unit")) > 0);
+    }
+    /* -r 2: two recorded repetitions, each of a prefill, of a decode, or of both */
+    json_array_foreach(rows, i, row) {
+        const char *test = text_of(row, "test");
+        const size_t decodes = strcmp(test, "pp16 @ d8") && strcmp(test, "isl8 osl1") ? 2 : 0;
+        const size_t prefills = strcmp(test, "tg4 @ d8") ? 2 : 0;
+        size_t got = 0;
+        assert_int_equal(hr_store_recorded(store, run, text_of(row, "cell_id"), &recorded), HR_OK);
+        for (size_t r = 0; r < json_array_size(recorded); r++)
+            got += !strcmp(text_of(json_array_get(recorded, r), "phase"), "decode");
+        if (got != decodes || json_array_size(recorded) != decodes + prefills)
+            fail_msg("%s: %zu recorded rows, %zu of decode; expected %zu and %zu", test, json_array_size(recorded), got,
+                     decodes + prefills, decodes);
+        json_decref(recorded);
+        assert_true(json_integer_value(json_object_get(row, "kv_bytes_reserved")) >=
+                    json_integer_value(json_object_get(row, "kv_bytes_needed")));
+        assert_int_equal(json_integer_value(json_object_get(row, "kv_row_bytes")), 128); /* 64 of bf16 */
+        assert_string_equal(text_of(row, "softmax"), "f32");
+    }
     assert_int_equal(hr_store_roofs(store, run, &roofs), HR_OK);
     assert_int_equal(json_array_size(roofs), 1);
     json_decref(roofs), json_decref(ops), json_decref(cells), json_decref(runs), json_decref(rows);
@@ -152,36 +69,6 @@ static void rows_have_every_key_and_are_in_the_store(void **state) {
 }
 
 /* ---- measuring ------------------------------------------------------------------------------------------------------ */
-
-/* Small enough for a plain C kernel under a sanitizer. */
-#define SMALL "synth:tiny:layers=1:dim=64:heads=2:kv_heads=1:head_dim=32:ffn=128:vocab=256"
-
-static const hr_cell_config isl_cell = {.model = SMALL,
-                                        .quant = HR_QUANT_F32,
-                                        .act = HR_ACT_F32,
-                                        .kind = HR_CELL_ISL,
-                                        .n_prompt = 24,
-                                        .n_gen = 5,
-                                        .isl = 24,
-                                        .osl = 5,
-                                        .depth = -1,
-                                        .n_seqs = 2,
-                                        .batch = 64,
-                                        .ubatch = 16,
-                                        .k_type = HR_F32,
-                                        .v_type = HR_F32,
-                                        .kv_layout = HR_KV_HEAD,
-                                        .page_size = -1,
-                                        .kv_alloc = "per-request",
-                                        .flash = true,
-                                        .threads = 1,
-                                        .isa = HR_ISA_GENERIC};
-
-static hr_measure_options fixed(size_t n) {
-    return (hr_measure_options){.rule = {.fixed = n, .min_samples = 10, .max_samples = 1000, .max_seconds = 30},
-                                .slo_ttft_ms = 1e9,
-                                .slo_tpot_ms = NAN};
-}
 
 static void timed_regions_allocate_nothing(void **state) {
     (void)state;
@@ -212,18 +99,6 @@ static void timed_regions_allocate_nothing(void **state) {
     if (!(share > 0 && share <= 1)) fail_msg("the ops add up to %.3f of the recorded time", share);
     json_decref(result);
     hr_bench_destroy(bench), hr_engine_destroy(engine), hr_model_destroy(model);
-}
-
-static json_t *ask(hr_worker *worker, json_t *request) {
-    json_t *answer = NULL;
-    if (hr_worker_send(worker, request) != HR_OK || hr_worker_receive(worker, 0, NULL, NULL, &answer) != HR_OK)
-        fail_msg("%s", hr_error());
-    return answer;
-}
-
-static json_t *prepare(hr_worker *worker) {
-    return ask(worker,
-               json_pack("{s:s, s:i, s:o}", "do", "prepare", "index", 0, "cell", hr_cell_config_json(&isl_cell)));
 }
 
 /* Each allocation in turn fails once: the worker says so and measures the next cell. */
@@ -341,7 +216,7 @@ static void interrupt_then_resume(void **state) {
     setenv("HEADROOM_FAULT", "hang:3", 1); /* waits there, so that the signal never comes too late */
     const pid_t pid = start(line, 0);
     unsetenv("HEADROOM_FAULT");
-    for (int i = 0; i < 30000 && lines_of(out_file) < 3; i++) usleep(10000);
+    wait_for_rows(pid, 3);
     kill(pid, SIGINT);
     assert_int_equal(code_of(pid), 130);
     const size_t before = lines_of(out_file);

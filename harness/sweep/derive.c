@@ -231,9 +231,10 @@ static void put_surroundings(json_t *row, const hr_surroundings *a) {
 hr_status hr_derive_row(json_t *row, const hr_cell_config *c, const json_t *result, const hr_surroundings *around) {
     static const char *const dists[] = {"ttft_ms",     "ttft_queue_ms", "ttft_prefill_ms",   "ttft_first_sample_ms",
                                         "itl_step_ms", "e2e_ms",        "tpot_excl_first_ms"};
-    static const char *const copied[] = {"stop_reason",      "noise_rel",    "warmups",       "probe_overhead_pct",
-                                         "page_faults",      "ctx_switches", "kernels",       "kv_bytes_needed",
-                                         "kv_bytes_touched", "huge_pages",   "rss_peak_bytes"};
+    static const char *const copied[] = {"stop_reason",      "noise_rel",    "warmups",        "probe_overhead_pct",
+                                         "page_faults",      "ctx_switches", "kernels",        "kv_bytes_needed",
+                                         "kv_bytes_touched", "huge_pages",   "rss_peak_bytes", "kv_bytes_reserved",
+                                         "kv_row_bytes",     "softmax"};
     double median_s = NAN;
     HR_TRY(put_samples(row, c, result, &median_s));
     for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {

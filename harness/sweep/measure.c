@@ -2,11 +2,13 @@
 
 #include "harness/sweep/bench_input.h"
 #include "harness/sweep/op_fold.h"
+#include "harness/sweep/recorded.h"
 #include "harness/sweep/series.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -28,6 +30,7 @@ struct hr_bench {
     hr_engine *engine;
     hr_cell_config cell;
     hr_measure_options options;
+    char name[256]; /* of the range around the samples; "": none */
     size_t seqs, steps, n_prompt;
     hr_input input;
     uint64_t n_prompts;  /* drawn so far */
@@ -44,8 +47,8 @@ struct hr_bench {
     uint64_t timed_allocations;
     double best_spin_ns;
     long page_faults, ctx_switches;
-    double op_share; /* sum of the ops over the recorded time: mean of the recorded repetitions */
-    double *overheads;
+    double op_share;       /* sum of the ops over the recorded time: mean of the recorded repetitions */
+    hr_recorded *recorded; /* [RECORDED] */
     size_t n_recorded;
     double good;
 };
@@ -124,8 +127,15 @@ static hr_status rewind_cell(hr_bench *b) {
     return HR_OK;
 }
 
+/* Tokens in and out of a repetition. */
+static uint64_t tokens_of(const hr_bench *b) {
+    return (uint64_t)b->seqs * (b->n_prompt + (uint64_t)b->cell.n_gen);
+}
+
 static hr_status repeat(hr_bench *b) {
+    if (b->options.stop && atomic_load(b->options.stop)) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
     HR_TRY(rewind_cell(b));
+    hr_nvtx_begin("request", tokens_of(b));
     struct rusage u0, u1;
     getrusage(RUSAGE_SELF, &u0);
     const uint64_t allocations = hr_alloc_count();
@@ -151,6 +161,7 @@ static hr_status repeat(hr_bench *b) {
     getrusage(RUSAGE_SELF, &u1);
     b->page_faults += u1.ru_minflt - u0.ru_minflt + u1.ru_majflt - u0.ru_majflt;
     b->ctx_switches += u1.ru_nvcsw - u0.ru_nvcsw + u1.ru_nivcsw - u0.ru_nivcsw;
+    hr_nvtx_end();
     return status;
 }
 
@@ -220,8 +231,23 @@ static hr_status keep_sample(hr_bench *b, uint32_t sample) {
     return HR_OK;
 }
 
-/* One repetition with the recorder on, right after a sample without it: the pair gives the cost of observing. */
-static hr_status record_one(hr_bench *b, double unrecorded_ns) {
+/* Of the repetition that was just run, one request and one step. */
+static hr_phase_times phase_times(const hr_bench *b) {
+    const repetition *r = &b->rep;
+    double prefill = 0;
+    for (size_t s = 0; s < b->seqs; s++) prefill += (double)(r->first[s] - r->begun[s]);
+    return (hr_phase_times){
+        {[HR_PHASE_PREFILL] = b->cell.kind == HR_CELL_TG ? NAN : prefill / (double)b->seqs,
+         [HR_PHASE_DECODE] = b->steps ? (double)(r->end - r->decode_start) / (double)b->steps : NAN}};
+}
+
+/* One repetition with the recorder on. after_sample: right after a sample without it, and the pair gives the cost of
+ * observing. */
+static hr_status record_one(hr_bench *b, bool after_sample) {
+    hr_recorded kept = {
+        .n = {[HR_PHASE_PREFILL] = b->cell.kind == HR_CELL_TG ? 0 : b->seqs, [HR_PHASE_DECODE] = b->steps},
+        .off = {{NAN, NAN}}};
+    if (after_sample) kept.off = phase_times(b), kept.off_wall_ns = (double)(b->rep.end - b->rep.start);
     HR_TRY(hr_engine_record(b->engine, b->record_capacity));
     hr_engine_record_reset(b->engine);
     const long faults = b->page_faults, switches = b->ctx_switches;
@@ -233,8 +259,9 @@ static hr_status record_one(hr_bench *b, double unrecorded_ns) {
     if (!lost) {
         HR_TRY(hr_op_fold_add(b->ops, records, n));
         b->op_share += hr_op_sum_ns(records, n) / took;
-        if (isfinite(unrecorded_ns)) b->overheads[b->n_recorded] = (took / unrecorded_ns - 1) * 100;
-        b->n_recorded++;
+        hr_recorded_fold(&kept, records, n);
+        kept.on = phase_times(b), kept.on_wall_ns = took;
+        b->recorded[b->n_recorded++] = kept;
     } else {
         b->record_capacity = (n + lost) + (n + lost) / 8; /* the next one has room */
     }
@@ -272,17 +299,30 @@ static hr_status sample_all(hr_bench *b, hr_stop *stop, double *noise) {
     do {
         HR_TRY(repeat(b));
         HR_TRY(keep_sample(b, (uint32_t)samples->n));
-        if (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES)
-            HR_TRY(record_one(b, samples->v[samples->n - 1]));
+        if (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES) HR_TRY(record_one(b, true));
         const double seconds = (double)(hr_now_ns() - start) * 1e-9;
         *stop = hr_stop_ask(&b->options.rule, samples->v, samples->n, seconds, noise);
     } while (*stop == HR_STOP_NOT);
     while (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES) { /* when time ran out after a few samples */
         const double seconds = (double)(hr_now_ns() - start) * 1e-9;
         if (b->n_recorded && *stop != HR_STOP_FIXED && seconds > b->options.rule.max_seconds) break;
-        HR_TRY(record_one(b, NAN));
+        HR_TRY(record_one(b, false));
     }
     return HR_OK;
+}
+
+/* What a profiler is to see: the cell, in it the capture without the warm-up. Both end, whatever fails in them. */
+static hr_status run_in_ranges(hr_bench *b, size_t *warmups, hr_stop *stop, double *noise) {
+    const bool captured = b->options.capture != HR_CAPTURE_NONE;
+    if (*b->name) hr_nvtx_begin(b->name, 0);
+    hr_status status = warm_up(b, warmups);
+    if (status == HR_OK) {
+        if (captured) hr_capture_begin();
+        status = sample_all(b, stop, noise);
+        if (captured) hr_capture_end();
+    }
+    if (*b->name) hr_nvtx_end();
+    return status;
 }
 
 static void flag_reduced_clock(hr_bench *b, hr_stop *stop) {
@@ -309,25 +349,27 @@ hr_status hr_bench_run(hr_bench *b, json_t **out) {
     b->ops = NULL;
     HR_TRY(hr_op_fold_create(&b->ops));
     b->best_spin_ns = INFINITY, b->n_recorded = 0, b->op_share = 0, b->good = 0, b->timed_allocations = 0;
-    for (size_t i = 0; i < RECORDED; i++) b->overheads[i] = NAN;
-    HR_TRY(warm_up(b, &warmups));
-    HR_TRY(sample_all(b, &stop, &noise));
+    const hr_record_cost cost = hr_engine_record_cost();
+    HR_TRY(run_in_ranges(b, &warmups, &stop, &noise));
     HR_TRY(hr_bench_series_flags(&b->out));
     flag_reduced_clock(b, &stop);
 
-    json_t *json = json_object(), *ops;
+    json_t *json = json_object(), *ops = NULL, *recorded = NULL;
     if (!json) HR_FAIL(HR_ERR_MEMORY, "no memory for the result of a cell");
     hr_status status = hr_bench_series_json(&b->out, json);
     if (status == HR_OK) status = hr_op_fold_rows(b->ops, &ops);
+    if (status == HR_OK) status = hr_recorded_rows(b->recorded, b->n_recorded, cost, &recorded);
     if (status != HR_OK) {
-        json_decref(json);
+        json_decref(json), json_decref(ops);
         return status;
     }
     double pairs[RECORDED];
     size_t n_pairs = 0;
     for (size_t i = 0; i < b->n_recorded; i++)
-        if (isfinite(b->overheads[i])) pairs[n_pairs++] = b->overheads[i];
+        if (b->recorded[i].off_wall_ns > 0)
+            pairs[n_pairs++] = (b->recorded[i].on_wall_ns / b->recorded[i].off_wall_ns - 1) * 100;
     json_object_set_new(json, "ops", ops);
+    json_object_set_new(json, "recorded", recorded);
     json_object_set_new(json, "stop_reason", json_string(hr_stop_names[stop]));
     put_number(json, "noise_rel", noise);
     json_object_set_new(json, "warmups", json_integer((json_int_t)warmups));
@@ -376,9 +418,9 @@ static hr_status make_buffers(hr_bench *b) {
     b->rep.first = hr_calloc(S, sizeof(uint64_t));
     b->rep.step_end = hr_calloc(steps, sizeof(uint64_t));
     b->times = hr_calloc(1 + steps, sizeof *b->times);
-    b->overheads = hr_calloc(RECORDED, sizeof *b->overheads);
+    b->recorded = hr_calloc(RECORDED, sizeof *b->recorded);
     bool whole = b->prompts && b->fed && b->ids && b->rep.begun && b->rep.prefilled && b->rep.first &&
-                 b->rep.step_end && b->times && b->overheads;
+                 b->rep.step_end && b->times && b->recorded;
     if (b->options.text && b->cell.kind == HR_CELL_ISL) {
         b->slices = hr_calloc(S, sizeof *b->slices);
         b->slice_bytes = hr_calloc(S, sizeof *b->slice_bytes);
@@ -416,10 +458,14 @@ hr_status hr_bench_create(const hr_model *model, hr_engine *engine, const hr_cel
     return HR_OK;
 }
 
+void hr_bench_name(hr_bench *b, const char *name) {
+    snprintf(b->name, sizeof b->name, "%s", name);
+}
+
 void hr_bench_destroy(hr_bench *b) {
     if (!b) return;
     hr_input_fini(&b->input);
-    hr_free(b->prompts), hr_free(b->fed), hr_free(b->ids), hr_free(b->times), hr_free(b->overheads);
+    hr_free(b->prompts), hr_free(b->fed), hr_free(b->ids), hr_free(b->times), hr_free(b->recorded);
     hr_free(b->rep.begun), hr_free(b->rep.prefilled), hr_free(b->rep.first), hr_free(b->rep.step_end);
     hr_free((void *)b->slices), hr_free(b->slice_bytes);
     hr_bench_series_reset(&b->out);

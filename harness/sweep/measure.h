@@ -11,6 +11,7 @@
 
 #include "harness/stats/stats.h"
 #include "harness/sweep/cell.h"
+#include <stdatomic.h>
 
 typedef struct hr_measure_options {
     hr_stop_rule rule;
@@ -19,6 +20,8 @@ typedef struct hr_measure_options {
     const char *text; /* --prompt, or NULL */
     size_t text_bytes;
     double slo_ttft_ms, slo_tpot_ms; /* NaN: none */
+    hr_capture capture;              /* not NONE: open (hr_capture_open) */
+    const atomic_bool *stop;         /* NULL, or: once true, no further repetition begins */
 } hr_measure_options;
 
 typedef struct hr_bench hr_bench;
@@ -26,12 +29,17 @@ typedef struct hr_bench hr_bench;
 hr_status hr_bench_create(const hr_model *model, hr_engine *engine, const hr_cell_config *cell,
                           const hr_measure_options *options, hr_bench **out);
 void hr_bench_destroy(hr_bench *bench);
+/* Of the range that a profiler sees around the cell; without a name there is no such range. Copied. */
+void hr_bench_name(hr_bench *bench, const char *name);
 
-/* Warm-up, samples until the stop rule ends them, recorded repetitions beside the first of them. *out, a new reference:
+/* Warm-up, samples until the stop rule ends them, recorded repetitions beside the first of them. Ranges: the cell around
+ * all; in it, under a capture, that around samples and recorded repetitions; in these every repetition as `request`
+ * (payload: tokens in and out). Names are registered before a repetition is timed. ERR_INTERRUPTED after
+ * `stop`. *out, a new reference:
  *   samples_ns [n], sample_flags [n: text or null], distributions by their public names (absent where undefined),
  *   prefill_ms, step_ms (medians, per request and per decode step), good (requests that met the SLO; isl with --slo),
  *   stop_reason, noise_rel, warmups, probe_overhead_pct, page_faults, ctx_switches,
- *   op_sum_share (sum of the ops over the recorded time), timed_allocations, ops (op_fold.h) */
+ *   op_sum_share (sum of the ops over the recorded time), timed_allocations, ops (op_fold.h), recorded (recorded.h) */
 hr_status hr_bench_run(hr_bench *bench, json_t **out);
 
 #endif

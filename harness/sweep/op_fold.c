@@ -6,8 +6,8 @@
 #include <string.h>
 
 typedef struct op_row {
-    hr_op_record key; /* phase, layer, op, kernel */
-    double bytes, flops;
+    hr_op_record key; /* phase, layer, op, kernel, unit */
+    double sum_ns, bytes, flops, imbalance_ns, handoff_ns;
     double *ns;
     size_t n, capacity;
 } op_row;
@@ -65,8 +65,11 @@ hr_status hr_op_fold_add(hr_op_fold *fold, const hr_op_record *records, size_t n
             if (ns) row->ns = ns, row->capacity = capacity;
         }
         if (!row || row->n == row->capacity) HR_FAIL(HR_ERR_MEMORY, "no memory for the record of ops");
-        row->ns[row->n++] = (double)(records[i].end_ns - records[i].start_ns);
-        row->bytes += (double)records[i].bytes, row->flops += (double)records[i].flops;
+        const hr_op_record *r = &records[i];
+        row->ns[row->n] = (double)(r->end_ns - r->start_ns);
+        row->sum_ns += row->ns[row->n++];
+        row->bytes += (double)r->bytes, row->flops += (double)r->flops;
+        row->imbalance_ns += (double)r->imbalance_ns, row->handoff_ns += (double)r->handoff_ns;
     }
     return HR_OK;
 }
@@ -75,11 +78,14 @@ hr_status hr_op_fold_rows(const hr_op_fold *fold, json_t **out) {
     json_t *rows = json_array();
     for (size_t i = 0; rows && i < fold->n; i++) {
         const op_row *r = &fold->rows[i];
-        json_array_append_new(rows, json_pack("{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f}", "phase",
+        const double n = (double)r->n;
+        json_array_append_new(rows, json_pack("{s:s, s:i, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "phase",
                                               hr_phase_names[r->key.phase], "layer", (int)r->key.layer, "op",
                                               hr_op_names[r->key.op], "kernel", r->key.kernel ? r->key.kernel : "", "n",
                                               (json_int_t)r->n, "median_ns", hr_median(r->ns, r->n), "bytes",
-                                              r->bytes / (double)r->n, "flops", r->flops / (double)r->n));
+                                              r->bytes / n, "flops", r->flops / n, "mean_ns", r->sum_ns / n,
+                                              "imbalance_ns", r->imbalance_ns / n, "handoff_ns", r->handoff_ns / n,
+                                              "unit", hr_unit_names[r->key.unit]));
     }
     if (!rows || json_array_size(rows) != fold->n) {
         json_decref(rows);

@@ -88,18 +88,33 @@ static hr_status ask(sweep *s, json_t *request, uint64_t deadline, json_t **answ
     return hr_worker_receive(&s->worker, deadline, show, s, answer);
 }
 
-static hr_status measure_once(sweep *s, uint64_t deadline, hr_surroundings *around, json_t **result) {
+/* "synth:tiny int8 tg128 @ d64 1f03ab9c": model without its folder, weights, test, start of the id. */
+static void range_name(const hr_sweep_cell *cell, char *out, size_t n) {
+    char test[128];
+    hr_cell_test(&cell->config, test, sizeof test);
+    const char *model = cell->config.model, *slash = strrchr(model, '/');
+    if (slash && slash[1]) model = slash + 1;
+    snprintf(out, n, "%.120s %s %s %.8s", model, hr_quant_name(cell->config.quant), test, cell->id);
+}
+
+static hr_status measure_once(sweep *s, const hr_sweep_cell *cell, uint64_t deadline, hr_surroundings *around,
+                              json_t **result) {
     const uint64_t start = hr_now_ns();
-    HR_TRY(ask(s, json_pack("{s:s}", "do", "measure"), deadline, result));
+    char name[300];
+    range_name(cell, name, sizeof name);
+    HR_TRY(ask(s, json_pack("{s:s, s:s}", "do", "measure", "name", name), deadline, result));
     HR_TRY(probe(s, around->units, &around->after));
     around->seconds = (double)(hr_now_ns() - start) * 1e-9;
     return HR_OK;
 }
 
-/* A cell during which the machine changed its state is measured once more, between the state after and a new one. */
-static hr_status measure_in_one_state(sweep *s, uint64_t deadline, hr_surroundings *around, json_t **result) {
+/* A cell during which the machine changed its state is measured once more, between the state after and a new one; but
+ * not under a capture, which is one a cell. */
+static hr_status measure_in_one_state(sweep *s, const hr_sweep_cell *cell, uint64_t deadline, hr_surroundings *around,
+                                      json_t **result) {
     HR_TRY(probe(s, around->units, &around->before));
-    HR_TRY(measure_once(s, deadline, around, result));
+    HR_TRY(measure_once(s, cell, deadline, around, result));
+    if (s->options->measure.capture != HR_CAPTURE_NONE) return HR_OK;
     const char *class_name = hr_state_class(&around->before, &around->after);
     const char *status = json_string_value(json_object_get(*result, "status"));
     if (!class_name || strcmp(class_name, "mixed") || !status || strcmp(status, "ok")) return HR_OK;
@@ -107,7 +122,7 @@ static hr_status measure_in_one_state(sweep *s, uint64_t deadline, hr_surroundin
     *result = NULL;
     around->before = around->after;
     around->state_changed = true;
-    return measure_once(s, deadline, around, result);
+    return measure_once(s, cell, deadline, around, result);
 }
 
 /* The worker says what the engine really chose; the row and its id follow. */
@@ -128,7 +143,8 @@ static void take_facts(const sweep *s, hr_sweep_cell *cell, const json_t *ready,
 static hr_status run_cell(sweep *s, hr_sweep_cell *cell, json_t *row, json_t **result) {
     const double timeout = s->options->timeout_s;
     const uint64_t deadline = timeout > 0 ? hr_now_ns() + (uint64_t)(timeout * 1e9) : 0;
-    if (!s->worker.pid) HR_TRY(hr_worker_start(&s->worker, &s->options->measure));
+    if (s->worker.socket < 0)
+        HR_TRY((s->options->in_process ? hr_worker_start_thread : hr_worker_start)(&s->worker, &s->options->measure));
     json_t *ready = NULL;
     HR_TRY(ask(
         s,
@@ -142,7 +158,7 @@ static hr_status run_cell(sweep *s, hr_sweep_cell *cell, json_t *row, json_t **r
     hr_surroundings around = {.units = (unsigned)json_integer_value(json_object_get(ready, "units")),
                               .llc_bytes = s->llc_bytes};
     json_decref(ready);
-    HR_TRY(measure_in_one_state(s, deadline, &around, result));
+    HR_TRY(measure_in_one_state(s, cell, deadline, &around, result));
     if (refused(*result, row)) return HR_OK;
     around.best_clock_ghz = s->best_clock_ghz;
     return hr_derive_row(row, &cell->config, *result, &around);
@@ -187,9 +203,10 @@ static hr_status one_cell(sweep *s) {
     s->n_failed += word && !strcmp(word, "failed");
     hr_progress_clear(&s->progress);
     json_t *samples = result ? sample_rows(result) : NULL;
+    const hr_cell_parts parts = {
+        .samples = samples, .ops = json_object_get(result, "ops"), .recorded = json_object_get(result, "recorded")};
     const bool together = cell.config.kind == HR_CELL_ISL && cell.config.n_seqs > 1;
-    status = hr_sink_put(s->sink, row, samples, json_object_get(result, "ops"),
-                         together ? json_object_get(result, "by_repetition") : NULL);
+    status = hr_sink_put(s->sink, row, &parts, together ? json_object_get(result, "by_repetition") : NULL);
     json_decref(samples), json_decref(row), json_decref(result);
     return status;
 }

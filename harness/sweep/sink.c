@@ -90,12 +90,12 @@ static hr_status print_row(hr_format format, hr_cell_writer *writer, const json_
 }
 
 /* The message of the first of two failures must survive the second. */
-hr_status hr_sink_put(hr_sink *s, json_t *row, const json_t *samples, const json_t *ops, const json_t *by_repetition) {
+hr_status hr_sink_put(hr_sink *s, json_t *row, const hr_cell_parts *parts, const json_t *by_repetition) {
     hr_status stored = HR_OK;
     char message[1024] = "";
     if (s->store) {
         json_object_set_new(row, "run_id", json_string(s->run_id));
-        stored = hr_store_put_cell(s->store, s->run_id, row, samples, ops);
+        stored = hr_store_put_cell_parts(s->store, s->run_id, row, parts);
         if (stored != HR_OK) snprintf(message, sizeof message, "%s", hr_error());
     }
     hr_status printed = print_row(s->format, s->rows, row, by_repetition);

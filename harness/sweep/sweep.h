@@ -1,9 +1,10 @@
 /* sweep.h - a whole sweep: cells in, rows out. The parent's side.
  *
  * Invariants:
- * 1. A row is in the store, with samples and ops, before it is printed. When the store fails, the row is still printed
+ * 1. A row is in the store, with all its parts, before it is printed. When the store fails, the row is still printed
  *    and the sweep ends with 2.
- * 2. A worker's end, for whatever reason, costs the cell it was measuring and no other.
+ * 2. A worker's end, for whatever reason, costs the cell it was measuring and no other. A worker that is a thread does not
+ *    keep this one: what ends it ends the sweep.
  * 3. After Ctrl-C or SIGTERM no further cell begins; what was finished stays; the exit code is 130. */
 #ifndef HR_SWEEP_H
 #define HR_SWEEP_H
@@ -15,6 +16,7 @@
 
 typedef struct hr_sweep_options {
     hr_measure_options measure;
+    bool in_process;           /* the worker is a thread: a profiler watches (worker.h) */
     double timeout_s, delay_s; /* 0: none */
     const char *db;            /* NULL: no store */
     bool resume;
@@ -59,8 +61,7 @@ bool hr_sink_has(const hr_sink *sink, const char *cell_id); /* --resume: this ce
 /* Stores, then prints. When storing fails the row is printed all the same and the failure returned. by_repetition
  * (distributions by key, or NULL) is what a table takes its spread from, where requests of a repetition are not
  * independent. */
-hr_status hr_sink_put(hr_sink *sink, json_t *row, const json_t *samples, const json_t *ops,
-                      const json_t *by_repetition);
+hr_status hr_sink_put(hr_sink *sink, json_t *row, const hr_cell_parts *parts, const json_t *by_repetition);
 hr_status hr_sink_roof(hr_sink *sink, const json_t *roof);
 /* Ends the output and the run, and frees the sink; failure of either is returned. */
 hr_status hr_sink_close(hr_sink *sink, int exit_code);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct worker {
@@ -138,6 +139,10 @@ static hr_step_work decode_work(const worker *w) {
     return hr_engine_decode_work(w->engine, seqs, hr_cell_mean_context(&w->cell));
 }
 
+static bool stopped(const worker *w) {
+    return w->options->stop && atomic_load(w->options->stop);
+}
+
 static hr_status prepare(worker *w, const json_t *request, json_t **out) {
     const int index = (int)json_integer_value(json_object_get(request, "index"));
     hr_bench_destroy(w->bench);
@@ -145,7 +150,7 @@ static hr_status prepare(worker *w, const json_t *request, json_t **out) {
     w->rss_peak = 0;
     HR_TRY(hr_cell_config_parse(json_object_get(request, "cell"), &w->cell));
     if (index == w->crash_at) raise(SIGKILL);
-    while (index == w->hang_at) pause();
+    while (index == w->hang_at && !stopped(w)) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     HR_TRY(open_model(w));
     HR_TRY(open_engine(w));
     rss_sample(w);
@@ -173,9 +178,20 @@ static json_t *kernels(const worker *w) {
     return json_pack("{s:o, s:o}", "prefill", prefill, "decode", decode);
 }
 
-static hr_status measure(worker *w, json_t **out) {
+/* Bytes that a K row of one head takes in its type, scales apart; null where the type cannot hold it. */
+static json_t *kv_row_bytes(const worker *w) {
+    const hr_model_info *info = hr_model_get_info(w->model);
+    hr_kv_geom g;
+    if (hr_kv_geom_init(&g, HR_KV_HEAD, 1, 1, info->head_dim, w->cell.k_type, w->cell.v_type, 1, 0) != HR_OK)
+        return json_null();
+    return json_integer((json_int_t)g.row_bytes[HR_KV_K]);
+}
+
+static hr_status measure(worker *w, const json_t *request, json_t **out) {
     if (!w->bench) HR_FAIL(HR_ERR_INTERNAL, "the worker was asked to measure before it was given a cell");
+    const char *name = json_string_value(json_object_get(request, "name"));
     json_t *result;
+    hr_bench_name(w->bench, name ? name : "");
     HR_TRY(hr_bench_run(w->bench, &result));
     rss_sample(w);
     const hr_engine_facts facts = hr_engine_get_facts(w->engine);
@@ -193,6 +209,9 @@ static hr_status measure(worker *w, json_t **out) {
     json_object_set_new(result, "kernels", kernels(w));
     json_object_set_new(result, "kv_bytes_needed", json_integer((json_int_t)facts.kv_bytes_needed));
     json_object_set_new(result, "kv_bytes_touched", json_integer((json_int_t)facts.kv_bytes_touched));
+    json_object_set_new(result, "kv_bytes_reserved", json_integer((json_int_t)facts.kv_bytes));
+    json_object_set_new(result, "kv_row_bytes", kv_row_bytes(w));
+    json_object_set_new(result, "softmax", json_string("f32")); /* of both kernels, -fa 0 and 1 */
     json_object_set_new(result, "huge_pages", json_boolean(facts.huge_pages));
     const uint64_t peak = w->rss_load > w->rss_peak ? w->rss_load : w->rss_peak;
     json_object_set_new(result, "rss_peak_bytes", peak ? json_integer((json_int_t)peak) : json_null());
@@ -219,7 +238,7 @@ static bool answer(worker *w, const json_t *request) {
     json_t *out = NULL;
     hr_status status = HR_ERR_INTERNAL;
     if (what && !strcmp(what, "prepare")) status = prepare(w, request, &out);
-    if (what && !strcmp(what, "measure")) status = measure(w, &out);
+    if (what && !strcmp(what, "measure")) status = measure(w, request, &out);
     if (status != HR_OK) {
         /* What the engine does not do is skipped, whatever went wrong failed. Memory is given back for the next cell. */
         close_engine(w);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100 };
+/* A thread is left in peace longer: whoever waits beside it is counted with it. */
+enum { TICK_MS = 100, TICK_THREAD_MS = 1000 };
+
+struct hr_worker_thread {
+    pthread_t id;
+    int socket;
+    atomic_bool stop;
+    hr_measure_options options;
+};
 
 _Noreturn static void child(int socket, pid_t parent, const hr_measure_options *options) {
     /* A parent that died before the call below leaves a child with another parent. */
@@ -44,12 +53,53 @@ hr_status hr_worker_start(hr_worker *worker, const hr_measure_options *options) 
     return HR_OK;
 }
 
+static void *serve(void *context) {
+    const hr_worker_thread *thread = context;
+    hr_worker_serve(thread->socket, &thread->options);
+    close(thread->socket);
+    return NULL;
+}
+
+hr_status hr_worker_start_thread(hr_worker *worker, const hr_measure_options *options) {
+    int pair[2];
+    *worker = (hr_worker){.socket = -1};
+    hr_worker_thread *thread = hr_calloc(1, sizeof *thread);
+    if (!thread) HR_FAIL(HR_ERR_MEMORY, "no memory for a worker");
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair)) {
+        hr_free(thread);
+        HR_FAIL(HR_ERR_IO, "cannot make the line to a worker: %s", strerror(errno));
+    }
+    thread->socket = pair[1];
+    thread->options = *options;
+    thread->options.stop = &thread->stop;
+    /* The worker and the team that it makes inherit this: Ctrl-C wakes the thread that waits for an answer. */
+    sigset_t ours, before;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGINT), sigaddset(&ours, SIGTERM), sigaddset(&ours, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &ours, &before);
+    const int error = pthread_create(&thread->id, NULL, serve, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        close(pair[0]), close(pair[1]);
+        hr_free(thread);
+        HR_FAIL(HR_ERR_IO, "cannot start a worker thread: %s", strerror(error));
+    }
+    *worker = (hr_worker){.thread = thread, .socket = pair[0]};
+    return HR_OK;
+}
+
+static void join(hr_worker *worker) {
+    pthread_join(worker->thread->id, NULL);
+    hr_free(worker->thread);
+    worker->thread = NULL;
+}
+
 void hr_worker_stop(hr_worker *worker, bool now) {
-    if (worker->pid > 0) {
-        if (now) kill(worker->pid, SIGKILL);
-        close(worker->socket);
-        while (waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) {
-        }
+    if (worker->thread && now) atomic_store(&worker->thread->stop, true);
+    if (worker->pid > 0 && now) kill(worker->pid, SIGKILL);
+    if (worker->socket >= 0) close(worker->socket);
+    if (worker->thread) join(worker);
+    while (worker->pid > 0 && waitpid(worker->pid, NULL, 0) < 0 && errno == EINTR) {
     }
     hr_free(worker->line);
     *worker = (hr_worker){.socket = -1};
@@ -58,9 +108,14 @@ void hr_worker_stop(hr_worker *worker, bool now) {
 /* Why the worker is gone, as a failure. */
 static hr_status died(hr_worker *worker) {
     int status = 0;
+    close(worker->socket);
+    worker->socket = -1;
+    if (worker->thread) {
+        join(worker);
+        HR_FAIL(HR_ERR_IO, "the worker ended by itself");
+    }
     while (waitpid(worker->pid, &status, 0) < 0 && errno == EINTR) {
     }
-    close(worker->socket);
     worker->pid = 0;
     if (WIFSIGNALED(status)) {
         const int number = WTERMSIG(status);
@@ -114,6 +169,14 @@ static hr_status read_some(hr_worker *worker) {
     return HR_OK;
 }
 
+/* Milliseconds to wait for news, and no longer than the deadline. */
+static int until_tick(const hr_worker *worker, uint64_t deadline_ns) {
+    const int tick = worker->thread ? TICK_THREAD_MS : TICK_MS;
+    if (!deadline_ns) return tick;
+    const uint64_t now = hr_now_ns(), left = deadline_ns > now ? (deadline_ns - now) / 1000000 + 1 : 0;
+    return left < (uint64_t)tick ? (int)left : tick;
+}
+
 hr_status hr_worker_receive(hr_worker *worker, uint64_t deadline_ns, hr_worker_tick *tick, void *context,
                             json_t **out) {
     for (;;) {
@@ -133,6 +196,6 @@ hr_status hr_worker_receive(hr_worker *worker, uint64_t deadline_ns, hr_worker_t
         if (hr_interrupted()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
         if (deadline_ns && hr_now_ns() > deadline_ns) HR_FAIL(HR_ERR_INTERNAL, "the time of --timeout is over");
         struct pollfd p = {.fd = worker->socket, .events = POLLIN};
-        if (poll(&p, 1, TICK_MS) > 0) HR_TRY(read_some(worker));
+        if (poll(&p, 1, until_tick(worker, deadline_ns)) > 0) HR_TRY(read_some(worker));
     }
 }

@@ -1,0 +1,29 @@
+/* recorded.h - the rows `recorded` of a cell: what a repetition took with the recorder on, beside the one without it right
+ * before, in times of one request (prefill) and of one step (decode). Pure functions; the rows are those of store.h. */
+#ifndef HR_RECORDED_H
+#define HR_RECORDED_H
+
+#include "engine/engine.h"
+
+/* How long a phase of a repetition took, in ns; NaN where the repetition has no such phase, or nobody measured it.
+ * prefill: from where a request is begun to its first token (rows without sampling: to its logits), mean of the requests.
+ * decode: the steps from the first to the end, over their number. */
+typedef struct hr_phase_times {
+    double ns[HR_PHASE_COUNT];
+} hr_phase_times;
+
+typedef struct hr_recorded {
+    size_t n[HR_PHASE_COUNT]; /* requests, steps; 0: no such phase */
+    hr_phase_times off, on;
+    double off_wall_ns, on_wall_ns; /* of the whole repetition; off 0: there was none right before */
+    double op_ns[HR_PHASE_COUNT];   /* these three: sums over the repetition, as hr_recorded_fold left them */
+    double n_ops[HR_PHASE_COUNT], n_jobs[HR_PHASE_COUNT];
+} hr_recorded;
+
+/* Sums the records of the repetition. */
+void hr_recorded_fold(hr_recorded *recorded, const hr_op_record *records, size_t n);
+/* [{i, phase, n, off_ns, on_ns, op_ns, n_ops, n_jobs, probe_ns}] of n repetitions, i from 0; unknown is null. New
+ * reference. */
+hr_status hr_recorded_rows(const hr_recorded *recorded, size_t n, hr_record_cost cost, json_t **out);
+
+#endif
