@@ -45,7 +45,7 @@ ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnn
 find_c = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c)))
 KERNELS_SRC := $(call find_c,kernels)
 ENGINE_SRC  := $(call find_c,engine)
-HARNESS_SRC := $(filter-out harness/main.c,$(call find_c,harness))
+HARNESS_SRC := $(filter-out harness/main.c harness/recorder/%,$(call find_c,harness))
 ifneq ($(ARCH),x86_64)
 KERNELS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(KERNELS_SRC))
 HARNESS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(HARNESS_SRC))
@@ -53,10 +53,17 @@ endif
 BENCH_SRC := $(filter-out bench/compare.c,$(wildcard bench/*.c))
 TEST_SRC := $(wildcard tests/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+# The NVTX recorder is a library of its own, which other programs load; it needs the headers of NVTX.
+ifneq ($(filter -DHR_HAVE_NVTX,$(CPPFLAGS)),)
+RECORDER_SRC := $(wildcard harness/recorder/*.c) harness/trace/chrome_trace.c
+RECORDER     := $(BUILD)/libheadroom-nvtx.so
+NVTX_APPS    := $(BUILD)/tests/nvtx_app $(BUILD)/tests/nvtx_module.so
+endif
 ALL_C    := $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(TEST_SRC) $(FUZZ_SRC)
 
 obj = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIBS  := $(BUILD)/libharness.a $(BUILD)/libengine.a $(BUILD)/libkernels.a
+RECORDER_OBJ := $(patsubst %.c,$(BUILD)/pic/%.o,$(RECORDER_SRC))
 TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
@@ -68,7 +75,7 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 .SECONDARY:
 
 all: deps ## build the program (build/headroom), installing what the build lacks
-	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(RECORDER)
 
 $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
 	$(call say,LINK,$@)
@@ -81,6 +88,15 @@ $(LIBS):
 	$(call say,AR,$@)
 	@rm -f $@
 	$(quiet)ar rcs $@ $(filter %.o,$^)
+
+# -z nodelete: the tables of a program's modules point into the library as long as the program runs.
+$(BUILD)/libheadroom-nvtx.so: $(RECORDER_OBJ)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -shared -Wl,-z,nodelete -o $@ $^ -lpthread
+$(BUILD)/pic/%.o: %.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(quiet)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden -c -o $@ $<
 
 # The commit goes into one generated header, rewritten only when it changes.
 $(BUILD)/hr_commit.h: FORCE
@@ -129,7 +145,18 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 
--include $(patsubst %.o,%.d,$(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c) $(BUILD)/obj/bench/shim.o)
+# Programs that the tests run under the recorder: NVTX and nothing of Headroom.
+$(BUILD)/tests/nvtx_app: $(BUILD)/obj/tests/nvtx_app.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -ldl
+$(BUILD)/tests/nvtx_module.so: $(BUILD)/pic/tests/nvtx_module.o
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -ldl
+$(BUILD)/tests/test_recorder: | $(RECORDER) $(NVTX_APPS)
+
+-include $(patsubst %.o,%.d,$(RECORDER_OBJ) $(BUILD)/pic/tests/nvtx_module.o $(BUILD)/obj/tests/nvtx_app.o $(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c) $(BUILD)/obj/bench/shim.o)
 
 deps:
 	@.ci/deps.sh build
@@ -142,7 +169,7 @@ demo: all ## measure this machine for about two minutes and write a report
 
 test: deps-test ## build and run every test; the last line is "N passed, M failed"
 	@$(MAKE) --no-print-directory $(JOBS) unit
-unit: $(BUILD)/headroom $(TESTS)
+unit: $(BUILD)/headroom $(RECORDER) $(TESTS)
 	@tests/run_tests.sh $(BUILD) $(TESTS)
 
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -213,7 +240,7 @@ headers: deps ## every header compiles alone
 tidy: ## clang-tidy on the program's sources, by the checks in .clang-tidy (minutes)
 	@.ci/deps.sh build lint
 	@$(MAKE) --no-print-directory $(BUILD)/hr_commit.h
-	@printf '%s\n' $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- \
+	@printf '%s\n' $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(wildcard $(if $(RECORDER),harness/recorder/*.c)) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- \
 	  $(filter-out -MMD -MP,$(CPPFLAGS)) -I$(BUILD) -std=c17 $(ISA_avx512) -mavxvnni 2>/dev/null' tidy
 	@echo "tidy: ok"
 
@@ -224,6 +251,7 @@ check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, valgrind,
 
 install: all ## install the program under PREFIX (default /usr/local)
 	install -D -m 755 $(BUILD)/headroom $(DESTDIR)$(PREFIX)/bin/headroom
+	$(if $(RECORDER),install -D -m 755 $(RECORDER) $(DESTDIR)$(PREFIX)/lib/headroom/libheadroom-nvtx.so)
 
 clean: ## remove what was built
 	rm -rf build build-asan build-ubsan build-tsan build-fuzz

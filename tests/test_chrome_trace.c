@@ -69,7 +69,7 @@ static void events_carry_what_was_given(void **state) {
     begin(&m, "headroom");
     hr_chrome_thread(&m.chrome, 2, "team 2");
     hr_chrome_event(&m.chrome, "op", "down:decode", 2, ORIGIN + 1500, ORIGIN + 4000, args, 3);
-    hr_chrome_mark(&m.chrome, "cell", "here", -1, ORIGIN + 7);
+    hr_chrome_mark(&m.chrome, "cell", "here", -1, ORIGIN + 7, args, 1);
     const hr_chrome_arg other = {.key = "events_dropped", .number = 12};
     end(&m, &other, 1);
 
@@ -89,6 +89,7 @@ static void events_carry_what_was_given(void **state) {
     assert_string_equal(text_of(got, "kernel"), "gemv");
     assert_string_equal(text_of(mark, "ph"), "i");
     assert_null(json_object_get(mark, "dur"));
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(mark, "args"), "layer")), 3);
     assert_int_equal(json_integer_value(json_object_get(mark, "tid")), -1);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(m.root, "otherData"), "events_dropped")), 12);
     drop(&m);

@@ -180,11 +180,14 @@ void hr_chrome_event(hr_chrome *chrome, const char *category, const char *name, 
     line_flush(&l);
 }
 
-void hr_chrome_mark(hr_chrome *chrome, const char *category, const char *name, long tid, uint64_t at_ns) {
+void hr_chrome_mark(hr_chrome *chrome, const char *category, const char *name, long tid, uint64_t at_ns,
+                    const hr_chrome_arg *args, size_t n_args) {
     line l;
     put_head(chrome, &l, "i", tid);
     put_named(chrome, &l, category, name, at_ns);
-    put_plain(&l, ",\"s\":\"t\"}");
+    put_plain(&l, ",\"s\":\"t\"");
+    put_object(&l, ",\"args\":", args, n_args);
+    put(&l, "}", 1);
     line_flush(&l);
 }
 

@@ -28,7 +28,8 @@ void hr_chrome_begin(hr_chrome *chrome, FILE *stream, long pid, uint64_t origin_
 void hr_chrome_thread(hr_chrome *chrome, long tid, const char *name);
 void hr_chrome_event(hr_chrome *chrome, const char *category, const char *name, long tid, uint64_t start_ns,
                      uint64_t end_ns, const hr_chrome_arg *args, size_t n_args);
-void hr_chrome_mark(hr_chrome *chrome, const char *category, const char *name, long tid, uint64_t at_ns);
+void hr_chrome_mark(hr_chrome *chrome, const char *category, const char *name, long tid, uint64_t at_ns,
+                    const hr_chrome_arg *args, size_t n_args);
 /* other: facts of the whole trace ("otherData"), or none. */
 void hr_chrome_end(hr_chrome *chrome, const hr_chrome_arg *other, size_t n_other);
 
