@@ -79,54 +79,44 @@ static hr_status run_recorded(traced *run, bool warm_up, size_t ops, size_t jobs
     return HR_OK;
 }
 
-typedef struct counts {
+static void look(const traced *run, hr_trace *trace) {
     size_t ops, jobs, ops_lost, jobs_lost;
-} counts;
-
-static void look(const traced *run, hr_trace *trace, counts *c) {
-    const hr_op_record *records = hr_engine_records(run->r->engine, &c->ops, &c->ops_lost);
-    const hr_thread_span *spans = hr_engine_thread_spans(run->r->engine, &c->jobs, &c->jobs_lost);
-    hr_trace_init(trace, records, c->ops, c->ops_lost, spans, c->jobs, c->jobs_lost);
+    const hr_op_record *records = hr_engine_records(run->r->engine, &ops, &ops_lost);
+    const hr_thread_span *spans = hr_engine_thread_spans(run->r->engine, &jobs, &jobs_lost);
+    hr_trace_init(trace, records, ops, ops_lost, spans, jobs, jobs_lost);
     trace->start_ns = run->start_ns, trace->end_ns = run->end_ns;
     trace->threads = hr_engine_get_facts(run->r->engine).threads;
 }
 
-/* Room for as many ops and jobs as the warm-up had, or for the share of them that fills max_bytes. */
-static hr_status ring_size(const traced *warm, uint64_t max_bytes, size_t *ops, size_t *jobs) {
-    hr_trace trace;
-    counts c;
-    uint64_t bytes;
-    look(warm, &trace, &c);
-    HR_TRY(hr_trace_bytes(&trace, &bytes));
-    const double all = (double)(c.ops + c.ops_lost + c.jobs + c.jobs_lost);
-    const double here = all - (double)trace.ops_dropped - (double)trace.jobs_dropped;
-    double share = here > 0 ? (double)max_bytes / ((double)bytes * all / here) : 1;
-    if (share > 1) share = 1;
-    /* Jobs differ in number from run to run: those that find no work left are none. What is too much is cut to fit. */
-    enum { SPARE = 16, FEW = 1024 };
-    const double n_ops = (double)(c.ops + c.ops_lost) * share, n_jobs = (double)(c.jobs + c.jobs_lost) * share;
-    *ops = (size_t)(n_ops + n_ops / SPARE) + FEW;
-    *jobs = trace.threads > 1 ? (size_t)(n_jobs + n_jobs / SPARE) + FEW : 0;
-    return HR_OK;
+/* Room for all ops of the warm-up and for the jobs that they may have at most (how many a helper gets depends on what
+ * else the machine does), but for no more than a file of max_bytes can hold: hr_trace_fit cuts what is still too much. */
+static void size_ring(const traced *warm, uint64_t max_bytes, size_t *ops, size_t *jobs) {
+    enum { OP_BYTES = 128, JOB_BYTES = 100, JOBS_AN_OP = 2, FEW = 1024 }; /* bytes: of the shortest events */
+    size_t n, lost;
+    const unsigned helpers = hr_engine_get_facts(warm->r->engine).threads - 1;
+    hr_engine_records(warm->r->engine, &n, &lost);
+    const uint64_t all = (uint64_t)n + lost, most_ops = max_bytes / OP_BYTES, most_jobs = max_bytes / JOB_BYTES;
+    *ops = (size_t)(all < most_ops ? all : most_ops) + FEW;
+    *jobs = (size_t)(all * JOBS_AN_OP * helpers < most_jobs ? all * JOBS_AN_OP * helpers : most_jobs);
 }
 
 static hr_status warm_up(traced *run, uint64_t max_bytes, size_t *ops, size_t *jobs) {
-    enum { SOME = 1 << 14 };
+    enum { SOME = 1 << 12 };
     HR_TRY(run_recorded(run, true, SOME, SOME));
     if (!run->whole)
         HR_FAIL(HR_ERR_INTERRUPTED, "interrupted during the warm-up: nothing was recorded, no trace is written");
-    return ring_size(run, max_bytes, ops, jobs);
+    size_ring(run, max_bytes, ops, jobs);
+    return HR_OK;
 }
 
 hr_status hr_trace_request_run(const hr_trace_request *request, uint64_t max_bytes, hr_trace *out, bool *whole) {
     traced run;
-    counts c;
     size_t ops, jobs;
     HR_TRY(run_init(&run, request));
     hr_status status = warm_up(&run, max_bytes, &ops, &jobs);
     if (status == HR_OK) status = run_recorded(&run, false, ops, jobs);
     if (status == HR_OK) {
-        look(&run, out, &c);
+        look(&run, out);
         *whole = run.whole;
     }
     run_fini(&run);

@@ -15,9 +15,10 @@ typedef struct hr_trace_request {
     void *context;
 } hr_trace_request;
 
-/* Runs the request twice and gives what was recorded of the second run, in a ring that is a little larger than a file of
- * max_bytes: hr_trace_fit cuts it. The records live in the engine until it runs or records again. ERR_INTERRUPTED when the warm-up was stopped; a recorded request
- * that was stopped is OK, and *whole is false. ERR_MEMORY for the ring. */
+/* Runs the request twice and gives what was recorded of the second run, as much as a file of max_bytes may hold or
+ * somewhat more: hr_trace_fit cuts it. The records live in the engine until it runs or records again. ERR_INTERRUPTED
+ * when the warm-up was stopped; a recorded request that was stopped is OK, and *whole is false. ERR_MEMORY for the
+ * ring. */
 hr_status hr_trace_request_run(const hr_trace_request *request, uint64_t max_bytes, hr_trace *out, bool *whole);
 
 #endif
