@@ -1,5 +1,6 @@
-/* Runs in pairs: the sign-flip test and the interval by hand, Holm's correction, the four verdicts. */
+/* Runs in pairs: the sign-flip test and the interval by hand, the corrections for many rows, the four verdicts. */
 #include "kernels/base/pairs.h"
+#include "kernels/base/random.h"
 #include "tests/hr_test.h"
 
 static void near(double got, double want, const char *what) {
@@ -14,6 +15,33 @@ static void sign_flips_are_counted_exactly(void **state) {
     /* |sum| = 4 of 1, 2, -1, 2: sums of +-1 +-2 +-1 +-2 with |s| >= 4: +-6 (2), +-4 (one 1 flipped: 4) = 6 of 16 */
     near(hr_pairs_p((double[]){1, 2, -1, 2}, 4), 6.0 / 16, "mixed");
     near(hr_pairs_p((double[]){0, 0, 0}, 3), 1, "nothing");
+}
+
+/* All 2^n choices of signs, one by one; differences in few steps, so that many sums are equal. */
+static void sign_flips_one_by_one(void **state) {
+    (void)state;
+    uint64_t seed = 5;
+    for (size_t n = 1; n <= 15; n++)
+        for (int kind = 0; kind < 6; kind++) {
+            double d[15], sum = 0;
+            size_t as_far = 0;
+            char name[48];
+            for (size_t i = 0; i < n; i++) {
+                const double u = (double)(hr_random(&seed) >> 11) * 0x1p-53;
+                d[i] = kind < 3 ? u - 0.3 : floor(5 * u) / 10 - 0.1;
+                sum += d[i];
+            }
+            for (size_t signs = 0; signs < (size_t)1 << n; signs++) {
+                double s = 0;
+                for (size_t i = 0; i < n; i++) s += signs >> i & 1 ? -d[i] : d[i];
+                as_far += fabs(s) >= fabs(sum) - 1e-13;
+            }
+            snprintf(name, sizeof name, "%zu pairs, case %d", n, kind);
+            near(hr_pairs_p(d, n), (double)as_far / (double)((size_t)1 << n), name);
+        }
+    double most[HR_PAIRS_EXACT];
+    for (size_t i = 0; i < HR_PAIRS_EXACT; i++) most[i] = 0.1 * (double)(i + 1);
+    near(hr_pairs_p(most, HR_PAIRS_EXACT), ldexp(2, -HR_PAIRS_EXACT), "the smallest p of the most pairs");
 }
 
 static void shift_and_interval(void **state) {
@@ -64,6 +92,22 @@ static void holm(void **state) {
     near(one[1], 1, "at most 1");
 }
 
+static void benjamini_hochberg(void **state) {
+    (void)state;
+    double p[] = {0.04, 0.01, NAN, 0.03, 0.01};
+    hr_pairs_bh(p, 5);
+    near(p[1], 0.02, "0.01 x 4 / 2, of both equals");
+    near(p[4], 0.02, "its equal");
+    near(p[3], 0.04, "0.03 x 4 / 3");
+    near(p[0], 0.04, "0.04 x 4 / 4");
+    assert_true(isnan(p[2]));
+    double q[] = {NAN, 0.02, 0.03};
+    hr_pairs_holm(q, 3);
+    near(q[1], 0.04, "0.02 x 2: what is unknown is not counted");
+    near(q[2], 0.04, "never below the one before");
+    assert_true(isnan(q[0]));
+}
+
 static void verdicts(void **state) {
     (void)state;
     assert_int_equal(hr_pairs_judge(0.001, -0.01, 0.015, 0.9, 0.02), HR_PAIRS_SAME);
@@ -78,8 +122,14 @@ static void verdicts(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sign_flips_are_counted_exactly),
-                                       cmocka_unit_test(shift_and_interval), cmocka_unit_test(interval_of_many),
-                                       cmocka_unit_test(holm), cmocka_unit_test(verdicts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sign_flips_are_counted_exactly),
+        cmocka_unit_test(sign_flips_one_by_one),
+        cmocka_unit_test(shift_and_interval),
+        cmocka_unit_test(interval_of_many),
+        cmocka_unit_test(holm),
+        cmocka_unit_test(benjamini_hochberg),
+        cmocka_unit_test(verdicts),
+    };
     return cmocka_run_group_tests_name("pairs", tests, NULL, NULL);
 }

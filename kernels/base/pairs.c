@@ -7,18 +7,39 @@
 
 const char *const hr_pairs_verdicts[] = {"same", "faster", "slower", "inconclusive"};
 
+/* All sums of +-d[0] .. +-d[n - 1], ascending: both signs of each further number shift a sorted list, and two sorted lists
+ * merge. sums, other: [2^n] each; which of them holds the answer is returned. */
+static double *sorted_sums(const double *d, size_t n, double *sums, double *other) {
+    sums[0] = 0;
+    for (size_t i = 0, count = 1; i < n; i++, count *= 2) {
+        const double step = fabs(d[i]);
+        size_t down = 0, up = 0;
+        for (size_t k = 0; k < 2 * count; k++)
+            other[k] = up == count || (down < count && sums[down] - step <= sums[up] + step) ? sums[down++] - step
+                                                                                             : sums[up++] + step;
+        double *swap = sums;
+        sums = other, other = swap;
+    }
+    return sums;
+}
+
+/* Horowitz and Sahni, "Computing Partitions with Applications to the Knapsack Problem" (1974): the sums of all signs are
+ * the sums of one half plus those of the other, so 2^(n/2) are listed. Signs are symmetric: both tails are alike. */
 double hr_pairs_p(const double *d, size_t n) {
-    double sum = 0, size = 0;
+    enum { HALF = 1 << (HR_PAIRS_EXACT + 1) / 2 };
+    double room[4][HALF], sum = 0, size = 0;
     for (size_t i = 0; i < n; i++) sum += d[i], size += fabs(d[i]);
     const double least =
         fabs(sum) - 1e-12 * size; /* sums of the same numbers in another order differ in the last bits */
-    size_t as_far = 0;
-    for (size_t signs = 0; signs < (size_t)1 << n; signs++) {
-        double s = 0;
-        for (size_t i = 0; i < n; i++) s += signs >> i & 1 ? -d[i] : d[i];
-        as_far += fabs(s) >= least;
+    if (!(least > 0)) return 1;
+    const size_t half = n / 2, n_x = (size_t)1 << half, n_y = (size_t)1 << (n - half);
+    const double *x = sorted_sums(d, half, room[0], room[1]), *y = sorted_sums(d + half, n - half, room[2], room[3]);
+    size_t as_far = 0, from = n_y; /* y[from ..] are far enough for this x: the greater x, the more of them */
+    for (size_t i = 0; i < n_x; i++) {
+        while (from > 0 && x[i] + y[from - 1] >= least) from--;
+        as_far += n_y - from;
     }
-    return (double)as_far / (double)((size_t)1 << n);
+    return 2 * (double)as_far / (double)((size_t)1 << n);
 }
 
 static int by_value(const void *a, const void *b) {
@@ -50,22 +71,47 @@ double hr_pairs_shift(const double *d, size_t n, double *lo, double *hi) {
     return (w[(count - 1) / 2] + w[count / 2]) / 2;
 }
 
-void hr_pairs_holm(double *p, size_t n) {
-    double *sorted = malloc(2 * n * sizeof *sorted);
+/* Of m sorted p-values the i-th (from 0) is multiplied by m - i and none lies below the one before it (Holm), or by
+ * m / (i + 1) and none lies above the one behind it (Benjamini and Hochberg). */
+static void adjust(double *p, size_t n, bool family) {
+    size_t m = 0;
+    for (size_t i = 0; i < n; i++) m += !isnan(p[i]);
+    double *sorted = malloc((2 * n + 1) * sizeof *sorted);
     if (!sorted) { /* the harder correction, which needs no memory */
-        for (size_t i = 0; i < n; i++) p[i] = fmin(1, p[i] * (double)n);
+        for (size_t i = 0; i < n; i++)
+            if (!isnan(p[i])) p[i] = fmin(1, p[i] * (double)m);
         return;
     }
-    double *adjusted = sorted + n, most = 0;
-    memcpy(sorted, p, n * sizeof *p);
-    qsort(sorted, n, sizeof *sorted, by_value);
-    for (size_t i = 0; i < n; i++) adjusted[i] = most = fmax(most, fmin(1, sorted[i] * (double)(n - i)));
+    double *adjusted = sorted + n, bound = family ? 0 : 1;
+    m = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!isnan(p[i])) sorted[m++] = p[i];
+    qsort(sorted, m, sizeof *sorted, by_value);
+    if (family)
+        for (size_t i = 0; i < m; i++) adjusted[i] = bound = fmax(bound, fmin(1, sorted[i] * (double)(m - i)));
+    else
+        for (size_t i = m; i-- > 0;) adjusted[i] = bound = fmin(bound, sorted[i] * (double)m / (double)(i + 1));
     for (size_t i = 0; i < n; i++) {
-        size_t at = 0;
-        while (sorted[at] != p[i]) at++; /* of equals the first, which has the largest factor; the others follow it */
+        if (isnan(p[i])) continue;
+        size_t at = 0, end = m; /* of equals the first: the others have the same bound */
+        while (at < end) {
+            const size_t middle = (at + end) / 2;
+            if (sorted[middle] < p[i])
+                at = middle + 1;
+            else
+                end = middle;
+        }
         p[i] = adjusted[at];
     }
     free(sorted);
+}
+
+void hr_pairs_holm(double *p, size_t n) {
+    adjust(p, n, true);
+}
+
+void hr_pairs_bh(double *p, size_t n) {
+    adjust(p, n, false);
 }
 
 hr_pairs_verdict hr_pairs_judge(double shift, double lo, double hi, double p, double effect) {

@@ -11,13 +11,15 @@
 enum { HR_PAIRS_MAX = 64, HR_PAIRS_EXACT = 20 };
 
 /* Exact two-sided sign-flip test: the share of all 2^n choices of signs for which |sum d| is at least what it is. The
- * smallest possible is 2 / 2^n. n in 1..HR_PAIRS_EXACT. */
+ * smallest possible is 2 / 2^n. Time 2^(n/2). n in 1..HR_PAIRS_EXACT. */
 double hr_pairs_p(const double *d, size_t n);
 /* Hodges-Lehmann shift: the median of all averages of two observations (each with itself too), with its interval of at
  * least 95 % by the exact distribution of the signed-rank sum; *lo and *hi are NaN when n < 6. n in 1..HR_PAIRS_MAX. */
 double hr_pairs_shift(const double *d, size_t n, double *lo, double *hi);
-/* Holm: p[n] become adjusted for n rows. */
+/* p[n] become adjusted for as many rows as are not NaN; NaN stays. Holm: the rate of any false alarm at all;
+ * Benjamini-Hochberg: the share of false ones among the alarms. */
 void hr_pairs_holm(double *p, size_t n);
+void hr_pairs_bh(double *p, size_t n);
 
 typedef enum hr_pairs_verdict {
     HR_PAIRS_SAME,
