@@ -199,6 +199,15 @@ bench-smoke: ## every kernel once on small shapes, checked against its reference
 bench-compare: bench-build ## BASE=<commit>: same, faster or slower, kernel by kernel (BENCH_FILTER=REGEX, PAIRS=13)
 	@bench/compare.sh '$(BASE)' $(BUILD) '$(BENCH_FILTER)' $(or $(PAIRS),13) $(BENCH_FLAGS)
 
+# What the probes cost while nobody listens: against a build without them, in pairs of processes. PROBE_FLAGS are more flags
+# of `headroom observe`, as -m MODEL.
+PROBE_FLAGS ?=
+.PHONY: probe-cost
+probe-cost: deps ## what probes, recorder and NVTX cost: also against a build without probes (minutes; PROBE_FLAGS='-m MODEL')
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
+	@$(MAKE) --no-print-directory $(JOBS) BUILD=build-noprobes NOPROBES=1 build-noprobes/headroom
+	@$(BUILD)/headroom observe --without build-noprobes/headroom --pairs 30 $(PROBE_FLAGS)
+
 # valgrind knows no AVX-512 and says so by CPUID: these programs choose AVX2 under it.
 VALGRIND_TESTS := $(addprefix $(BUILD)/tests/,test_panel test_acts test_matmul test_vec test_attention test_kv test_dtype)
 valgrind: ## the tests of the kernels under valgrind, as on a CPU with AVX2 (minutes)
@@ -255,7 +264,7 @@ install: all ## install the program under PREFIX (default /usr/local)
 	$(if $(RECORDER),install -D -m 755 $(RECORDER) $(DESTDIR)$(PREFIX)/lib/headroom/libheadroom-nvtx.so)
 
 clean: ## remove what was built
-	rm -rf build build-asan build-ubsan build-tsan build-fuzz
+	rm -rf build build-noprobes build-asan build-ubsan build-tsan build-fuzz
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16

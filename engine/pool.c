@@ -140,6 +140,18 @@ static uint32_t wait_for_job(seat *s) {
     }
 }
 
+/* Built without probes nobody ever watches (probe.h). */
+#ifdef HR_NO_PROBES
+static inline bool watched(const hr_pool *p) {
+    (void)p;
+    return false;
+}
+#else
+static inline bool watched(const hr_pool *p) {
+    return p->watch != NULL;
+}
+#endif
+
 /* The span is written before the state says that the job is over. */
 static void run_watched(seat *s, hr_pool_fn *fn, uint32_t job) {
     s->span.start_ns = hr_now_ns();
@@ -155,7 +167,7 @@ static void *help(void *argument) {
     for (;;) {
         const uint32_t job = wait_for_job(s);
         hr_pool_fn *fn = p->fn;
-        if (fn && p->watch)
+        if (fn && watched(p))
             run_watched(s, fn, job);
         else if (fn)
             fn(p->context, s->index, p->threads);
@@ -248,7 +260,7 @@ static void run(hr_pool *p, hr_pool_fn *fn, void *context, bool shared) {
         const uint64_t busy = hr_now_ns() - from;
         if (shared && busy > PUT_OFF_NS && was_put_off(p, from, from + busy)) go_alone(p, from + busy);
         for (unsigned i = 0; i < p->started; i++) await(p, &p->seats[i], job, shared, busy);
-        if (p->watch) tell(p, job, from, busy);
+        if (watched(p)) tell(p, job, from, busy);
     }
     restore_denormals(csr);
 }

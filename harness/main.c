@@ -23,6 +23,12 @@ static void print_commands(void) {
            "version, commit, compiler, instruction sets, NVTX");
 }
 
+#ifdef HR_NO_PROBES
+static const char probes[] = "probes: none (built with NOPROBES=1: for `headroom observe --without` alone)\n";
+#else
+static const char probes[] = "";
+#endif
+
 static void print_version(void) {
     printf("headroom %s (commit %s, build %d)\ncompiler: %s\nISAs:", HR_VERSION, hr_commit(), hr_build_number(),
            hr_compiler());
@@ -35,6 +41,7 @@ static void print_version(void) {
 #else
     printf("NVTX ranges: not compiled in (no nvtx3 headers when it was built)\n");
 #endif
+    fputs(probes, stdout);
 }
 
 static const hr_command *find(const char *name) {
