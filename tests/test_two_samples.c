@@ -186,11 +186,29 @@ static void corrections(void **state) {
     hr_adjust_bh(NULL, 0);
 }
 
+/* The order of the rows does not matter, equal ones included. */
+static void order_of_rows(void **state) {
+    (void)state;
+    enum { N = 60 };
+    double p[N], holm[N], bh[N], turned_holm[N], turned_bh[N];
+    uint64_t seed = 21;
+    for (size_t i = 0; i < N; i++) p[i] = holm[i] = bh[i] = i % 11 == 0 ? NAN : floor(20 * uniform(&seed)) / 400;
+    for (size_t i = 0; i < N; i++) turned_holm[i] = turned_bh[i] = p[(i * 7 + 3) % N];
+    hr_adjust_holm(holm, N);
+    hr_adjust_bh(bh, N);
+    hr_adjust_holm(turned_holm, N);
+    hr_adjust_bh(turned_bh, N);
+    for (size_t i = 0; i < N; i++) {
+        near(turned_holm[i], holm[(i * 7 + 3) % N], "Holm", "in another order");
+        near(turned_bh[i], bh[(i * 7 + 3) % N], "Benjamini-Hochberg", "in another order");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_scipy_says), cmocka_unit_test(symmetries),       cmocka_unit_test(smallest_p),
         cmocka_unit_test(large_sides),   cmocka_unit_test(very_large_sides), cmocka_unit_test(coverage),
-        cmocka_unit_test(refusals),      cmocka_unit_test(corrections),
+        cmocka_unit_test(refusals),      cmocka_unit_test(corrections),      cmocka_unit_test(order_of_rows),
     };
     return cmocka_run_group_tests_name("two_samples", tests, NULL, NULL);
 }
