@@ -155,7 +155,7 @@ $(BUILD)/tests/nvtx_module.so: $(BUILD)/pic/tests/nvtx_module.o
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -shared -o $@ $^ -ldl
 $(BUILD)/tests/test_recorder: | $(RECORDER) $(NVTX_APPS)
-$(BUILD)/tests/test_range_names: | $(RECORDER) $(BUILD)/headroom
+$(BUILD)/tests/test_range_names $(BUILD)/tests/test_capture: | $(RECORDER) $(BUILD)/headroom
 
 -include $(patsubst %.o,%.d,$(RECORDER_OBJ) $(BUILD)/pic/tests/nvtx_module.o $(BUILD)/obj/tests/nvtx_app.o $(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c) $(BUILD)/obj/bench/shim.o)
 

@@ -2,6 +2,7 @@
  *
  * The driver of NVIDIA is a library of three functions that this test compiles and HEADROOM_LIBCUDA names; each call adds a
  * line to the file that HR_TEST_CALLS names. */
+#include "tests/nvtx_fixture.h"
 #include "tests/sweep_fixture.h"
 
 #include "harness/sweep/recorded.h"
@@ -260,6 +261,80 @@ static void a_capture_is_no_part_of_the_cell(void **state) {
     hr_store_close(store);
 }
 
+/* ---- what a listening tool hears --------------------------------------------------------------------------------------- */
+
+#ifdef HR_HAVE_NVTX
+static const char *around(const nvtx_trace *t, const size_t *parents, size_t i) {
+    return parents[i] == SIZE_MAX ? "" : t->events[parents[i]].name;
+}
+
+/* Two cells of -r 2: in each a capture of 2 samples and 2 recorded repetitions, and the warm-up outside of it. */
+static void a_capture_holds_the_samples_and_no_warm_up(void **state) {
+    (void)state;
+    pid_t pid;
+    const char *line =
+        "sweep -m synth:tiny -p 16 -n 0 --isl 8 --osl 4 --seqs 2 -r 2 -t 2 --capture nvtx --nvtx-level phase"
+        " --db none -o csv";
+    assert_int_equal(nvtx_start("headroom", (nvtx_run){.line = line}, &pid), 0);
+    char *said = nvtx_read("err");
+    assert_string_equal(said, ""); /* a tool is attached: there is nothing to warn of */
+    free(said);
+    nvtx_trace t = nvtx_trace_of("headroom-nvtx.json");
+    size_t *parents = calloc(t.n + 1, sizeof *parents), captured = 0, warm = 0, cells = 0, decodes = 0;
+    nvtx_assert_nested(&t, parents);
+    for (size_t i = 0; i < t.n; i++) {
+        const nvtx_event *e = &t.events[i];
+        const json_int_t payload = json_integer_value(json_object_get(e->args, "payload"));
+        if (!strcmp(e->category, "layer") || !strcmp(e->category, "op")) fail_msg("'%s' is below level phase", e->name);
+        const bool cell = !strncmp(e->name, "synth:tiny native ", 18);
+        cells += cell;
+        if (cell) assert_int_equal(strlen(strrchr(e->name, ' ') + 1), 8); /* of the cell_id */
+        if (!strcmp(e->name, "capture"))
+            assert_ptr_equal(strstr(around(&t, parents, i), "synth:tiny"), around(&t, parents, i));
+        if (!strcmp(e->name, "decode")) assert_string_equal(around(&t, parents, i), "request"), decodes++;
+        if (strcmp(e->name, "request")) continue;
+        if (payload != 16 && payload != 24)
+            fail_msg("a request has %lld tokens, expected 16 or 24", (long long)payload);
+        if (!strcmp(around(&t, parents, i), "capture"))
+            captured++;
+        else
+            warm += !strncmp(around(&t, parents, i), "synth:tiny", 10);
+    }
+    assert_int_equal(cells, 2);
+    assert_int_equal(nvtx_count(&t, "capture"), 2);
+    assert_int_equal(captured, 2 * (2 + 2));
+    if (warm < 2 || warm + captured != nvtx_count(&t, "request"))
+        fail_msg("%zu requests in captures, %zu of warm-up, %zu in all", captured, warm, nvtx_count(&t, "request"));
+    assert_true(decodes >= 3 * 4); /* a request of 4 tokens has 3 steps */
+    free(parents);
+    nvtx_drop(&t);
+}
+
+/* Also without a capture the worker is a thread when a tool listens, and level none leaves nothing to hear. */
+static void a_level_of_none_is_silent(void **state) {
+    (void)state;
+    pid_t pid;
+    const char *line = "sweep -m synth:tiny -p 16 -n 0 -r 1 -t 1 --nvtx-level %s --db none -o csv";
+    char text[128];
+    snprintf(text, sizeof text, line, "none");
+    assert_int_equal(nvtx_start("headroom", (nvtx_run){.line = text}, &pid), 0);
+    nvtx_trace t = nvtx_trace_of("headroom-nvtx.json");
+    assert_int_equal(t.n, 0);
+    nvtx_drop(&t);
+    snprintf(text, sizeof text, line, "cell");
+    assert_int_equal(nvtx_start("headroom", (nvtx_run){.line = text}, &pid), 0);
+    t = nvtx_trace_of("headroom-nvtx.json");
+    assert_int_equal(nvtx_count(&t, "capture"), 0);
+    assert_true(nvtx_count(&t, "request") >= 2); /* a warm-up, a sample, a recorded one */
+    for (size_t i = 0; i < t.n; i++) assert_string_equal(t.events[i].category, "cell");
+    size_t cells = 0; /* two when the machine changed its state meanwhile, so that it is measured again */
+    for (size_t i = 0; i < t.n; i++) cells += !strncmp(t.events[i].name, "synth:tiny native pp16 ", 23);
+    assert_in_range(cells, 1, 2);
+    assert_int_equal(t.n, nvtx_count(&t, "request") + cells);
+    nvtx_drop(&t);
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_measures_as_a_process_does),
@@ -271,6 +346,10 @@ int main(void) {
         cmocka_unit_test_setup_teardown(the_driver_hears_of_each_cell_once, set_up, clean_driver),
         cmocka_unit_test_setup_teardown(a_capture_that_cannot_be_is_exit_2, set_up, clean_driver),
         cmocka_unit_test_setup_teardown(a_capture_is_no_part_of_the_cell, set_up, clean_up),
+#ifdef HR_HAVE_NVTX
+        cmocka_unit_test_setup_teardown(a_capture_holds_the_samples_and_no_warm_up, nvtx_set_up, nvtx_clean_up),
+        cmocka_unit_test_setup_teardown(a_level_of_none_is_silent, nvtx_set_up, nvtx_clean_up),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
