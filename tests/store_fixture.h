@@ -75,7 +75,7 @@ static inline json_t *make_cell(const char *id) {
     return cell;
 }
 
-static char *begin(hr_store *store) {
+static inline char *begin(hr_store *store) {
     json_t *run =
         parse("{\"command\": \"sweep\", \"args\": {\"-r\": 3}, \"build_commit\": \"abc\", \"compiler\": \"gcc\","
               "\"started\": \"2026-01-02T03:04:05Z\", \"tags\": \"a=b\", \"manifest\": \"f00d\"}");

@@ -2,7 +2,7 @@
 #include "harness/cli/options.h"
 
 extern const hr_command hr_command_sweep, hr_command_roof, hr_command_claims;
-extern const hr_command hr_command_trace;
+extern const hr_command hr_command_explain, hr_command_trace;
 extern const hr_command hr_command_nsys, hr_command_ncu;
 extern const hr_command hr_command_observe;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
@@ -15,6 +15,7 @@ const hr_command *const hr_commands[] = {
     &hr_command_roof,
     &hr_command_claims,
 
+    &hr_command_explain,
     &hr_command_trace,
     &hr_command_nsys,
     &hr_command_ncu,

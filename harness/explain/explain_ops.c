@@ -1,0 +1,186 @@
+/* explain_ops.c - rows of ops and of recorded repetitions, summed to one request or one step; the phase at its roof. */
+#include "harness/explain/explain_internal.h"
+
+#include "harness/stats/stats.h"
+#include "kernels/base/pairs.h"
+
+#include <string.h>
+
+static double or_zero(double v) {
+    return isfinite(v) ? v : 0;
+}
+
+double hr_explain_peak(const hr_explain_peaks *peaks, hr_unit unit) {
+    return isnan(peaks->gflop_s[unit]) ? peaks->gflop_s[HR_UNIT_FP32] : peaks->gflop_s[unit];
+}
+
+/* ---- ops ---------------------------------------------------------------------------------------------------------- */
+
+static hr_unit unit_of(const json_t *row) {
+    const char *name = hr_word(row, "unit");
+    for (int u = 0; u < HR_UNIT_COUNT; u++)
+        if (!strcmp(name, hr_unit_names[u])) return (hr_unit)u;
+    return HR_UNIT_FP32;
+}
+
+/* The class of an op's name, made when it is new; in a full table the last one takes what is left. */
+static hr_op_class *class_of(hr_phase_ops *ops, const char *op) {
+    for (size_t i = 0; i < ops->n; i++)
+        if (!strcmp(ops->classes[i].op, op)) return &ops->classes[i];
+    if (ops->n == HR_EXPLAIN_CLASSES) return &ops->classes[HR_EXPLAIN_CLASSES - 1];
+    ops->classes[ops->n] = (hr_op_class){.op = op, .kernel = ""};
+    return &ops->classes[ops->n++];
+}
+
+static void add(hr_op_class *c, double calls, const json_t *row, const hr_explain_peaks *peaks) {
+    const hr_unit unit = unit_of(row);
+    const double bytes = or_zero(hr_num(row, "bytes")), flops = or_zero(hr_num(row, "flops"));
+    /* GB/s are bytes a ns. Without a ceiling nothing is known to be needed. */
+    const double memory = or_zero(bytes / peaks->read_gb_s), compute = or_zero(flops / hr_explain_peak(peaks, unit));
+    c->calls += calls;
+    c->ns += calls * or_zero(hr_num(row, "mean_ns"));
+    c->imbalance_ns += calls * or_zero(hr_num(row, "imbalance_ns"));
+    c->handoff_ns += calls * or_zero(hr_num(row, "handoff_ns"));
+    c->bytes += calls * bytes, c->flops += calls * flops;
+    c->unit_flops[unit] += calls * flops;
+    c->memory_ns += calls * memory, c->compute_ns += calls * compute;
+    c->roof_ns += calls * fmax(memory, compute);
+}
+
+static double time_in(const json_t *ops, const char *phase, const char *op, const char *kernel) {
+    double ns = 0;
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)ops, i, row) if (!strcmp(hr_word(row, "phase"), phase) &&
+                                                  !strcmp(hr_word(row, "op"), op) &&
+                                                  !strcmp(hr_word(row, "kernel"), kernel)) ns +=
+        or_zero(hr_num(row, "n") * hr_num(row, "mean_ns"));
+    return ns;
+}
+
+/* Layers may run different kernels (a mixed quantization): the class is named by the one with most of the time. */
+static void name_kernels(const json_t *ops, const char *phase, hr_phase_ops *out) {
+    double most[HR_EXPLAIN_CLASSES] = {0};
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)ops, i, row) {
+        const char *op = hr_word(row, "op"), *kernel = hr_word(row, "kernel");
+        if (strcmp(hr_word(row, "phase"), phase)) continue;
+        hr_op_class *c = class_of(out, op);
+        if (!strcmp(c->kernel, kernel)) continue;
+        const double ns = time_in(ops, phase, op, kernel);
+        if (ns > most[c - out->classes]) most[c - out->classes] = ns, c->kernel = kernel;
+    }
+}
+
+void hr_explain_fold(const json_t *ops, const char *phase, double times, const hr_explain_peaks *peaks,
+                     hr_phase_ops *out) {
+    *out = (hr_phase_ops){.all = {.op = "all", .kernel = ""}};
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)ops, i, row) {
+        if (strcmp(hr_word(row, "phase"), phase)) continue;
+        const double calls = or_zero(hr_num(row, "n")) / times;
+        add(class_of(out, hr_word(row, "op")), calls, row, peaks);
+        add(&out->all, calls, row, peaks);
+    }
+    for (size_t k = 0; k < out->n; k++)
+        for (int u = 0; u < HR_UNIT_COUNT; u++)
+            if (out->classes[k].unit_flops[u] > out->classes[k].unit_flops[out->classes[k].unit])
+                out->classes[k].unit = (hr_unit)u;
+    name_kernels(ops, phase, out);
+}
+
+/* ---- recorded repetitions ------------------------------------------------------------------------------------------ */
+
+void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded *out) {
+    double on[HR_PAIRS_MAX], pairs[HR_PAIRS_MAX];
+    *out = (hr_recorded){.pair_lo = INFINITY, .pair_hi = -INFINITY};
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)rows, i, row) {
+        const double n = hr_num(row, "n"), on_ns = hr_num(row, "on_ns"), off_ns = hr_num(row, "off_ns");
+        if (strcmp(hr_word(row, "phase"), phase) || !(n > 0) || !(on_ns > 0) || out->n == HR_PAIRS_MAX) continue;
+        on[out->n++] = on_ns;
+        out->times += n;
+        out->on_ns += n * on_ns, out->probe_ns += n * or_zero(hr_num(row, "probe_ns"));
+        out->n_ops += n * or_zero(hr_num(row, "n_ops")), out->n_jobs += n * or_zero(hr_num(row, "n_jobs"));
+        if (!(off_ns > 0)) continue;
+        const double pair = on_ns / off_ns;
+        pairs[out->n_pairs++] = log(pair);
+        out->pair_lo = fmin(out->pair_lo, pair), out->pair_hi = fmax(out->pair_hi, pair);
+    }
+    out->on_ns /= out->times, out->probe_ns /= out->times;
+    out->n_ops /= out->times, out->n_jobs /= out->times;
+    out->median_on_ns = out->n ? hr_median(on, out->n) : NAN;
+    double lo, hi;
+    /* Of five pairs, one of which met a neighbour: as robust as their median, and much less scattered. */
+    out->pair = out->n_pairs ? exp(hr_pairs_shift(pairs, out->n_pairs, &lo, &hi)) : NAN;
+}
+
+/* ---- the phase at its roof ----------------------------------------------------------------------------------------- */
+
+static double p50(const json_t *cell, const char *key) {
+    return hr_num(json_object_get(cell, key), "p50");
+}
+
+static const hr_op_class *find(const hr_phase_ops *ops, const char *op) {
+    for (size_t i = 0; i < ops->n; i++)
+        if (!strcmp(ops->classes[i].op, op)) return &ops->classes[i];
+    return NULL;
+}
+
+/* Shares out of `ms` in the ratio of the times that each unit would need. */
+static void share_units(hr_ideal *out, const double *flops, const hr_explain_peaks *peaks, double ms) {
+    double sum = 0;
+    for (int u = 0; u < HR_UNIT_COUNT; u++) {
+        out->unit_ms[u] = or_zero(or_zero(flops[u]) / hr_explain_peak(peaks, (hr_unit)u));
+        sum += out->unit_ms[u];
+    }
+    for (int u = 0; u < HR_UNIT_COUNT; u++) out->unit_ms[u] *= sum > 0 ? ms / sum : 0;
+}
+
+/* The cell's own work: of its decode step, or of the whole prefill of a pp row. */
+static void own_ideal(const json_t *cell, const hr_explain_peaks *peaks, hr_ideal *out) {
+    const double per_byte = 1e-6 / peaks->read_gb_s; /* ms */
+    double flops[HR_UNIT_COUNT], compute = 0;
+    for (int u = 0; u < HR_UNIT_COUNT; u++) {
+        flops[u] = hr_num(json_object_get(cell, "flops_by_unit"), hr_unit_names[u]);
+        if (flops[u] > 0) compute += flops[u] / hr_explain_peak(peaks, (hr_unit)u) * 1e-6;
+    }
+    out->weights_ms = hr_num(cell, "bytes_weights") * per_byte;
+    out->kv_read_ms = or_zero(hr_num(cell, "bytes_kv_read")) * per_byte;
+    out->kv_write_ms = or_zero(hr_num(cell, "bytes_kv_write")) * per_byte;
+    out->bytes = hr_num(cell, "bytes_step");
+    const double memory = out->weights_ms + out->kv_read_ms + out->kv_write_ms;
+    out->compute = compute > memory;
+    out->ms = isnan(memory) || isnan(compute) ? NAN : fmax(memory, compute);
+    share_units(out, flops, peaks, out->ms);
+}
+
+/* Of a prefill beside a decode the cell knows the sums; the ops share them out. */
+static void prefill_ideal(const json_t *cell, const hr_phase_ops *ops, const hr_explain_peaks *peaks, hr_ideal *out) {
+    const double ms = hr_num(cell, "prefill_roof_fraction") * p50(cell, "ttft_prefill_ms");
+    const double seqs = fmax(1, or_zero(hr_num(cell, "n_seqs")));
+    out->bytes = hr_num(cell, "prefill_bytes");
+    out->compute = !strcmp(hr_word(cell, "prefill_bound"), "compute");
+    out->ms = ms;
+    const double per_byte = ms / out->bytes;
+    const double written = or_zero(hr_num(cell, "bytes_kv_write")) / seqs * or_zero(hr_num(cell, "n_prompt"));
+    const hr_op_class *attention = find(ops, "attention");
+    const double read = fmax(0, fmin(attention ? attention->bytes : 0, out->bytes - written));
+    out->kv_write_ms = fmin(written, out->bytes) * per_byte;
+    out->kv_read_ms = read * per_byte;
+    out->weights_ms = ms - out->kv_write_ms - out->kv_read_ms;
+    share_units(out, ops->all.unit_flops, peaks, ms);
+}
+
+void hr_explain_ideal(const json_t *cell, const char *phase, const hr_phase_ops *ops, const hr_explain_peaks *peaks,
+                      hr_ideal *out) {
+    *out = (hr_ideal){.ms = NAN};
+    const bool decodes = hr_num(cell, "n_gen") > 0 || hr_num(cell, "osl") > 0;
+    if (!strcmp(phase, "prefill") && decodes)
+        prefill_ideal(cell, ops, peaks, out);
+    else
+        own_ideal(cell, peaks, out);
+}

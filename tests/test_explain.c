@@ -1,0 +1,657 @@
+/* explain: the terms of made-up cells, by hand; sums, reasons, differences, printing, the waterfall. */
+#include "tests/store_fixture.h"
+
+#include "harness/cli/options.h"
+#include "harness/explain/explain_internal.h"
+#include "harness/explain/explain_plot.h"
+
+static char text[1 << 18];
+
+static void holds(const char *in, const char *word) {
+    if (!strstr(in, word)) fail_msg("\"%s\" is not in:\n%.3000s", word, in);
+}
+static void lacks(const char *in, const char *word) {
+    const char *at = strstr(in, word);
+    if (at) fail_msg("\"%s\" is there: %.200s", word, at);
+}
+
+/* Sums of some 20 doubles of up to 1e3 ms. */
+static const double EXACT = 1e-9;
+static void near_(double got, double want, const char *what, int line) {
+    if (fabs(got - want) <= EXACT * fmax(1, fabs(want))) return;
+    print_error("line %d: %s: expected %.12g, got %.12g\n", line, what, want, got);
+    _fail(__FILE__, line);
+}
+#define near(got, want) near_((got), (want), #got, __LINE__)
+
+/* ---- cells ----
+ * One request: TTFT 100 ms, of which the prefill is 99 and the first sample 1; then steps of 10 ms. Ceilings: 20 GB/s,
+ * 100, 500 and 1000 G/s. Recorded: two repetitions of one request and ten steps, 2 % longer than those right before. */
+
+static json_t *dist(double p50) {
+    return json_pack("{s:i, s:f}", "n", 5, "p50", p50);
+}
+
+static json_t *request(void) {
+    json_t *cell = parse(
+        "{\"cell_id\": \"0123456789abcdef0123456789abcdef\", \"test\": \"isl64 osl11\", \"status\": \"ok\","
+        "\"model_filename\": \"synth:tiny\", \"quant\": \"int8\", \"act\": \"int8\", \"weights\": \"native\","
+        "\"fusion\": \"none\", \"flash_attn\": false, \"kv_layout\": \"paged\", \"page_size\": 16, \"type_k\": "
+        "\"bf16\","
+        "\"type_v\": \"bf16\", \"n_threads\": 4, \"n_seqs\": 1, \"isl\": 64, \"osl\": 11, \"n_prompt\": 64,"
+        "\"n_gen\": 11, \"n_ubatch\": 32, \"n_batch\": 2048, \"machine_class\": \"epyc-2c-24g\", \"huge_pages\": false,"
+        "\"state_class\": \"near\", \"flags\": [\"roof_drift\"], \"handoff_ns\": 160, \"psi_cpu_some_pct\": 3.0,"
+        "\"peak_read_gb_s\": 20.0, \"peak_gflop_s\": {\"fp32\": 100.0, \"bf16\": 500.0, \"int8\": 1000.0},"
+        "\"bytes_weights\": 100e6, \"bytes_kv_read\": 18e6, \"bytes_kv_write\": 2e6, \"bytes_step\": 120e6,"
+        "\"flops_step\": 200e6, \"flops_by_unit\": {\"fp32\": 0, \"bf16\": 50e6, \"int8\": 150e6}, \"mbu\": 0.6,"
+        "\"mfu\": 0.025, \"roof_time_ms\": 6.0, \"roof_fraction\": 0.6, \"bound\": \"memory\","
+        "\"prefill_bytes\": 240e6, \"prefill_flops\": 40e9, \"prefill_mfu\": 0.5, \"prefill_roof_fraction\": 0.5,"
+        "\"prefill_bound\": \"compute\", \"decode_tok_s\": 100.0}");
+    json_object_set_new(cell, "ttft_ms", dist(100));
+    json_object_set_new(cell, "ttft_queue_ms", dist(0.00002));
+    json_object_set_new(cell, "ttft_prefill_ms", dist(99));
+    json_object_set_new(cell, "ttft_first_sample_ms", dist(1));
+    json_object_set_new(cell, "tpot_excl_first_ms", dist(10));
+    return cell;
+}
+
+/* Per request: qkv 2 x 12 ms, attention 20, down 2 x 20, sample 1; per step: down 2 x 3 ms, attention 1, head 2.
+ * The first of each pair of layers waits; a row of another phase or without times must not matter. */
+static json_t *made_ops(void) {
+    return parse(
+        "[{\"phase\": \"prefill\", \"layer\": 0, \"op\": \"qkv\", \"kernel\": \"q\", \"n\": 2, \"mean_ns\": 12e6,"
+        " \"imbalance_ns\": 1e6, \"handoff_ns\": 0, \"bytes\": 20e6, \"flops\": 8e9, \"unit\": \"int8\"},"
+        "{\"phase\": \"prefill\", \"layer\": 1, \"op\": \"qkv\", \"kernel\": \"q\", \"n\": 2, \"mean_ns\": 12e6,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 5e5, \"bytes\": 20e6, \"flops\": 8e9, \"unit\": \"int8\"},"
+        "{\"phase\": \"prefill\", \"layer\": 0, \"op\": \"attention\", \"kernel\": \"a\", \"n\": 2, \"mean_ns\": 20e6,"
+        " \"imbalance_ns\": 2e6, \"handoff_ns\": 0, \"bytes\": 30e6, \"flops\": 5e9, \"unit\": \"bf16\"},"
+        "{\"phase\": \"prefill\", \"layer\": 0, \"op\": \"down\", \"kernel\": \"d\", \"n\": 2, \"mean_ns\": 20e6,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 0, \"bytes\": 30e6, \"flops\": 10e9, \"unit\": \"int8\"},"
+        "{\"phase\": \"prefill\", \"layer\": 1, \"op\": \"down\", \"kernel\": \"e\", \"n\": 2, \"mean_ns\": 20.5e6,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 0, \"bytes\": 30e6, \"flops\": 10e9, \"unit\": \"int8\"},"
+        "{\"phase\": \"prefill\", \"layer\": -1, \"op\": \"sample\", \"kernel\": \"\", \"n\": 2, \"mean_ns\": 1e6,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 0, \"bytes\": 0, \"flops\": 0, \"unit\": \"fp32\"},"
+        "{\"phase\": \"decode\", \"layer\": 0, \"op\": \"down\", \"kernel\": \"d\", \"n\": 20, \"mean_ns\": 3e6,"
+        " \"imbalance_ns\": 2e5, \"handoff_ns\": 1e5, \"bytes\": 40e6, \"flops\": 75e6, \"unit\": \"int8\"},"
+        "{\"phase\": \"decode\", \"layer\": 1, \"op\": \"down\", \"kernel\": \"d\", \"n\": 20, \"mean_ns\": 3e6,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 0, \"bytes\": 40e6, \"flops\": 75e6, \"unit\": \"int8\"},"
+        "{\"phase\": \"decode\", \"layer\": 0, \"op\": \"attention\", \"kernel\": \"a\", \"n\": 20, \"mean_ns\": 5e5,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 0, \"bytes\": 20e6, \"flops\": 50e6, \"unit\": \"bf16\"},"
+        "{\"phase\": \"decode\", \"layer\": -1, \"op\": \"head\", \"kernel\": \"h\", \"n\": 20, \"mean_ns\": 2e6,"
+        " \"imbalance_ns\": 0, \"handoff_ns\": 0, \"bytes\": 30e6, \"flops\": 0, \"unit\": \"int8\"},"
+        "{\"phase\": \"decode\", \"layer\": -1, \"op\": \"norm\", \"kernel\": \"n\", \"n\": null, \"mean_ns\": null}]");
+}
+
+static json_t *made_recorded(void) {
+    return parse("[{\"i\": 0, \"phase\": \"prefill\", \"n\": 1, \"off_ns\": 100e6, \"on_ns\": 102e6, \"op_ns\": 85.5e6,"
+                 "  \"n_ops\": 6, \"n_jobs\": 5, \"probe_ns\": 1e6},"
+                 " {\"i\": 0, \"phase\": \"decode\", \"n\": 10, \"off_ns\": 10e6, \"on_ns\": 10.2e6, \"op_ns\": 8.5e6,"
+                 "  \"n_ops\": 4, \"n_jobs\": 4, \"probe_ns\": 1e5},"
+                 " {\"i\": 1, \"phase\": \"prefill\", \"n\": 1, \"off_ns\": 200e6, \"on_ns\": 204e6, \"op_ns\": 85.5e6,"
+                 "  \"n_ops\": 6, \"n_jobs\": 5, \"probe_ns\": 2e6},"
+                 " {\"i\": 1, \"phase\": \"decode\", \"n\": 10, \"off_ns\": 10e6, \"on_ns\": 10.2e6, \"op_ns\": 8.5e6,"
+                 "  \"n_ops\": 4, \"n_jobs\": 4, \"probe_ns\": 1e5}]");
+}
+
+/* Explains; takes the three. */
+static json_t *explained(json_t *cell, json_t *ops, json_t *recorded) {
+    json_t *out = NULL;
+    ok(hr_explain(cell, ops, recorded, &out));
+    json_decref(cell), json_decref(ops), json_decref(recorded);
+    return out;
+}
+
+static json_t *usual(void) {
+    return explained(request(), made_ops(), made_recorded());
+}
+
+static const json_t *metric(const json_t *e, const char *name) {
+    return json_object_get(json_object_get(e, "metrics"), name);
+}
+
+static const json_t *term(const json_t *e, const char *metric_name, const char *name) {
+    size_t i;
+    json_t *t;
+    json_array_foreach(json_object_get(metric(e, metric_name), "terms"), i,
+                       t) if (!strcmp(hr_word(t, "name"), name)) return t;
+    return NULL;
+}
+static double ms(const json_t *e, const char *metric_name, const char *name) {
+    const json_t *t = term(e, metric_name, name);
+    if (!t) fail_msg("%s has no term %s", metric_name, name);
+    return hr_num(t, "ms");
+}
+static const char *reason(const json_t *e, const char *metric_name, const char *name) {
+    const json_t *t = term(e, metric_name, name);
+    if (!t) fail_msg("%s has no term %s", metric_name, name);
+    return hr_word(t, "reason");
+}
+
+static double sum(const json_t *e, const char *metric_name, const char *kind) {
+    double all = 0;
+    size_t i;
+    json_t *t;
+    json_array_foreach(json_object_get(metric(e, metric_name), "terms"), i, t) {
+        if (!kind || !strcmp(hr_word(t, "kind"), kind)) all += hr_num(t, "ms");
+    }
+    return all;
+}
+static void adds_up(const json_t *e) {
+    static const char *const names[] = {"ttft", "tpot"};
+    for (size_t i = 0; i < 2; i++)
+        if (json_is_object(metric(e, names[i])))
+            near(sum(e, names[i], NULL), hr_num(metric(e, names[i]), "measured_ms"));
+}
+
+/* ---- by hand ---- */
+
+static void decode_by_hand(void **state) {
+    (void)state;
+    json_t *e = usual();
+    const json_t *m = metric(e, "tpot");
+    near(hr_num(m, "measured_ms"), 10), near(hr_num(m, "recorded_ms"), 10.2), near(hr_num(m, "ideal_ms"), 6);
+    /* the ideal: bytes at 20 GB/s */
+    near(ms(e, "tpot", "weights"), 5), near(ms(e, "tpot", "kv_read"), 0.9), near(ms(e, "tpot", "kv_write"), 0.1);
+    /* ops move 40 + 40 + 20 + 30 MB: 6.5 ms in turn, 0.5 more than the phase needs */
+    near(ms(e, "tpot", "in_turn"), 0.5);
+    near(ms(e, "tpot", "down"), 6 - 0.3 - 4); /* its waiting stands below */
+    near(ms(e, "tpot", "head"), 2 - 1.5);
+    near(ms(e, "tpot", "attention"), 0.5 - 1); /* faster than the ceiling: stays negative */
+    near(ms(e, "tpot", "imbalance"), 0.2), near(ms(e, "tpot", "handoff"), 0.1);
+    near(ms(e, "tpot", "gaps"), 10.2 - 8.5);
+    near(ms(e, "tpot", "recording"), -0.1);
+    near(ms(e, "tpot", "unexplained"), 10 - 10.2 + 0.1);
+    near(hr_num(m, "unexplained_ms"), -0.1), near(hr_num(m, "unexplained_pct"), -1);
+    adds_up(e);
+    const json_t *down = term(e, "tpot", "down");
+    near(hr_num(down, "gb_s"), 80e6 / 6e6), near(hr_num(down, "gflop_s"), 150e6 / 6e6);
+    near(hr_num(down, "roof_fraction"), 4. / 6), near(hr_num(down, "calls"), 2);
+    near(hr_num(term(e, "tpot", "weights"), "gb_s"), 20);
+    assert_true(json_is_null(json_object_get(term(e, "tpot", "gaps"), "gb_s")));
+    json_decref(e);
+}
+
+/* The second recorded repetition took twice as long: shares count, not times. */
+static void prefill_is_free_of_drift(void **state) {
+    (void)state;
+    json_t *e = usual();
+    const double scale = 102. / 153; /* ms of the phase for a recorded ms */
+    near(hr_num(metric(e, "ttft"), "measured_ms"), 100), near(hr_num(metric(e, "ttft"), "ideal_ms"), 49.5);
+    /* 36 G of int8 at 1000 G/s and 5 G of bf16 at 500 in the ratio 36 : 10 */
+    near(ms(e, "ttft", "arithmetic_int8"), 49.5 * 36 / 46), near(ms(e, "ttft", "arithmetic_bf16"), 49.5 * 10 / 46);
+    near(ms(e, "ttft", "in_turn"), 46 - 49.5);
+    near(ms(e, "ttft", "qkv"), 22.5 * scale - 16), near(ms(e, "ttft", "attention"), 18 * scale - 10);
+    near(ms(e, "ttft", "down"), 40.5 * scale - 20), near(ms(e, "ttft", "sample"), scale);
+    near(ms(e, "ttft", "imbalance"), 3 * scale), near(ms(e, "ttft", "handoff"), 0.5 * scale);
+    near(ms(e, "ttft", "gaps"), (153 - 85.5) * scale), near(ms(e, "ttft", "recording"), -1.5 * scale);
+    near(ms(e, "ttft", "unexplained"), 100 - 102 + 1.5 * scale);
+    adds_up(e);
+    assert_string_equal(hr_word(term(e, "ttft", "down"), "kernel"), "e"); /* half a ms longer than the other */
+    json_decref(e);
+}
+
+/* The pairs differ: 2, 2, 2, 2 and 60 %. One that met a neighbour decides nothing. */
+static void one_bad_pair_decides_nothing(void **state) {
+    (void)state;
+    json_t *recorded = made_recorded();
+    for (int i = 2; i < 5; i++)
+        json_array_append_new(recorded, json_pack("{s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f}", "i", i, "phase",
+                                                  "decode", "n", 10, "off_ns", 10e6, "on_ns", i == 4 ? 16e6 : 10.2e6,
+                                                  "op_ns", 8.5e6, "n_ops", 4., "n_jobs", 4., "probe_ns", 1e5));
+    json_t *e = explained(request(), made_ops(), recorded);
+    const double gap = ms(e, "tpot", "gaps");
+    if (!(gap > 0 && hr_num(metric(e, "tpot"), "unexplained_pct") > -2.1))
+        fail_msg("expected a pair of about 1.02, got gaps %g ms, %g %% unexplained", gap,
+                 hr_num(metric(e, "tpot"), "unexplained_pct"));
+    holds(reason(e, "tpot", "unexplained"), "from +2.00 to +60.00 %");
+    adds_up(e);
+    json_decref(e);
+}
+
+/* ---- kinds of rows ---- */
+
+static void several_sequences_wait(void **state) {
+    (void)state;
+    json_t *cell = request();
+    json_object_set_new(cell, "n_seqs", json_integer(4));
+    json_object_set_new(cell, "ttft_ms", dist(250));
+    json_object_set_new(cell, "ttft_queue_ms", dist(150));
+    json_object_set_new(cell, "tpot_excl_first_ms", dist(40));
+    json_object_set_new(cell, "decode_tok_s", json_real(400)); /* a step of 10 ms gives four tokens */
+    json_t *e = explained(cell, made_ops(), made_recorded());
+    near(ms(e, "ttft", "queue"), 150), near(ms(e, "tpot", "queue"), 30);
+    assert_string_equal(hr_word(term(e, "ttft", "queue"), "kind"), "loss");
+    near(ms(e, "ttft", "down"), 40.5 * 102 / 153 - 20); /* of one request, not of the four */
+    holds(reason(e, "ttft", "queue"), "4 are submitted together");
+    holds(reason(e, "tpot", "queue"), "4 requests are prefilled");
+    holds(reason(e, "tpot", "queue"), "try fewer --seqs");
+    adds_up(e);
+    json_decref(e);
+}
+
+static void a_text_is_tokenized_first(void **state) {
+    (void)state;
+    json_t *cell = request();
+    json_object_set_new(cell, "ttft_ms", dist(107));
+    json_object_set_new(cell, "ttft_queue_ms", dist(7));
+    json_t *e = explained(cell, made_ops(), made_recorded());
+    near(ms(e, "ttft", "tokenize"), 7);
+    holds(reason(e, "ttft", "tokenize"), "tokenization");
+    adds_up(e);
+    json_decref(e);
+}
+
+static void rows_of_one_phase(void **state) {
+    (void)state;
+    json_t *cell = request(); /* pp64: work of the cell is that of the prefill */
+    static const char *const gone[] = {"ttft_ms", "ttft_queue_ms", "ttft_first_sample_ms",  "tpot_excl_first_ms", "isl",
+                                       "osl",     "prefill_bytes", "prefill_roof_fraction", "prefill_bound"};
+    for (size_t i = 0; i < sizeof gone / sizeof *gone; i++) json_object_set_new(cell, gone[i], json_null());
+    json_object_set_new(cell, "n_gen", json_integer(0));
+    json_object_set_new(cell, "test", json_string("pp64"));
+    json_t *e = explained(cell, made_ops(), made_recorded());
+    assert_true(json_is_null(metric(e, "tpot")));
+    near(hr_num(metric(e, "ttft"), "measured_ms"), 99), near(hr_num(metric(e, "ttft"), "ideal_ms"), 6);
+    near(ms(e, "ttft", "weights"), 5);
+    assert_true(json_is_null(json_object_get(json_object_get(e, "split"), "decode")));
+    adds_up(e);
+    json_decref(e);
+
+    cell = request(); /* tg10: no prefill at all */
+    static const char *const gone_tg[] = {"ttft_ms", "ttft_queue_ms", "ttft_prefill_ms", "ttft_first_sample_ms", "isl",
+                                          "osl"};
+    for (size_t i = 0; i < sizeof gone_tg / sizeof *gone_tg; i++) json_object_set_new(cell, gone_tg[i], json_null());
+    json_object_set_new(cell, "n_seqs", json_integer(2)); /* no request waits in it */
+    e = explained(cell, made_ops(), made_recorded());
+    assert_true(json_is_null(metric(e, "ttft")));
+    assert_null(term(e, "tpot", "queue"));
+    near(hr_num(metric(e, "tpot"), "measured_ms"), 10);
+    adds_up(e);
+    json_decref(e);
+}
+
+/* A short prompt reads the weights once for few tokens: then bytes are the ideal of the prefill too. */
+static void prefill_bound_by_memory(void **state) {
+    (void)state;
+    json_t *cell = request();
+    json_object_set_new(cell, "prefill_bound", json_string("memory"));
+    json_t *e = explained(cell, made_ops(), made_recorded());
+    /* 240 MB: 2 MB a token written, times 64; attention's 30 MB read; the rest is weights */
+    near(ms(e, "ttft", "kv_write"), 49.5 * 128 / 240), near(ms(e, "ttft", "kv_read"), 49.5 * 30 / 240);
+    near(ms(e, "ttft", "weights"), 49.5 * 82 / 240);
+    adds_up(e);
+    json_decref(e);
+}
+
+/* ---- what is missing ---- */
+
+static void unknown_ceilings(void **state) {
+    (void)state;
+    json_t *cell = request();
+    json_object_set_new(cell, "peak_read_gb_s", json_null());
+    json_t *e = explained(cell, made_ops(), made_recorded());
+    assert_true(json_is_null(json_object_get(metric(e, "tpot"), "ideal_ms")));
+    assert_null(term(e, "tpot", "weights"));
+    adds_up(e);
+    json_decref(e);
+
+    cell = request(); /* int8 counts against fp32 where it has no ceiling of its own */
+    json_object_set_new(json_object_get(cell, "peak_gflop_s"), "int8", json_null());
+    e = explained(cell, made_ops(), made_recorded());
+    near(hr_num(term(e, "ttft", "qkv"), "roof_ms"), 160);
+    adds_up(e);
+    json_decref(e);
+}
+
+static void no_pair(void **state) {
+    (void)state;
+    json_t *recorded = made_recorded(), *row;
+    size_t i;
+    json_array_foreach(recorded, i, row) json_object_set_new(row, "off_ns", json_null());
+    json_t *e = explained(request(), made_ops(), recorded);
+    near(ms(e, "tpot", "unexplained"), 10 - 10.2 + 0.1); /* the recorded time is taken as it is */
+    holds(reason(e, "tpot", "unexplained"), "no repetition was measured right before");
+    adds_up(e);
+    json_decref(e);
+}
+
+static void refusals_say_how(void **state) {
+    (void)state;
+    json_t *cell = request(), *ops = made_ops(), *recorded = made_recorded(), *none = json_array(), *out = NULL;
+    fails(hr_explain(cell, none, recorded, &out), HR_ERR_INPUT, "`headroom sweep`");
+    fails(hr_explain(cell, ops, none, &out), HR_ERR_INPUT, "measure it again");
+    json_object_set_new(cell, "status", json_string("failed"));
+    json_object_set_new(cell, "error", json_string("the worker was ended by signal 9"));
+    fails(hr_explain(cell, none, none, &out), HR_ERR_INPUT, "signal 9");
+    json_object_set_new(cell, "status", json_string("ok"));
+    json_object_set_new(cell, "ttft_ms", json_null()), json_object_set_new(cell, "ttft_prefill_ms", json_null());
+    json_object_set_new(cell, "tpot_excl_first_ms", json_null());
+    fails(hr_explain(cell, ops, recorded, &out), HR_ERR_INPUT, "neither TTFT nor TPOT");
+    assert_null(out);
+    json_decref(cell), json_decref(ops), json_decref(recorded), json_decref(none);
+}
+
+/* One phase was not recorded: the other is explained, and a note says so. */
+static void half_recorded(void **state) {
+    (void)state;
+    json_t *recorded = made_recorded();
+    json_array_remove(recorded, 3), json_array_remove(recorded, 1);
+    json_t *e = explained(request(), made_ops(), recorded);
+    assert_true(json_is_null(metric(e, "tpot")));
+    char *notes = json_dumps(json_object_get(e, "notes"), 0);
+    holds(notes, "tpot: no repetition of it was recorded");
+    free(notes);
+    json_decref(e);
+}
+
+/* ---- reasons ---- */
+
+static void reasons_state_figures(void **state) {
+    (void)state;
+    json_t *e = usual();
+    holds(reason(e, "tpot", "down"), "`down` moves 13.33 of 20 GB/s, 2 calls of 3 ms (d)");
+    holds(reason(e, "ttft", "qkv"), "of 1000 int8 GOP/s");
+    holds(reason(e, "ttft", "attention"), "of 500 bf16 GFLOP/s");
+    holds(reason(e, "tpot", "attention"), "over the ceiling of DRAM");
+    holds(reason(e, "ttft", "imbalance"), "slowest of 4");
+    holds(reason(e, "ttft", "imbalance"), "67 % of it in `attention`");
+    holds(reason(e, "ttft", "imbalance"), "waited for a CPU during 3 %");
+    holds(reason(e, "ttft", "handoff"), "100 % of it in `qkv`");
+    holds(reason(e, "ttft", "handoff"), "160 ns from core to core");
+    holds(reason(e, "tpot", "weights"), "100 MB of weights");
+    holds(reason(e, "ttft", "arithmetic_int8"), "at the measured peak of 1000 GOP/s");
+    holds(reason(e, "tpot", "unexplained"), "2 pairs of repetitions");
+    json_decref(e);
+}
+
+/* Every rule speaks in a cell where it applies, and is silent where its value is set. */
+static void rules_hold_their_tongue(void **state) {
+    (void)state;
+    json_t *e = usual();
+    holds(reason(e, "ttft", "down"), "try --weights repacked");
+    holds(reason(e, "ttft", "qkv"), "at the ceiling but for the waiting");
+    holds(reason(e, "ttft", "attention"), "try -fa 1");
+    holds(reason(e, "ttft", "attention"), "or --kv-layout head");
+    holds(reason(e, "ttft", "sample"), "--fusion head-sample");
+    holds(reason(e, "tpot", "weights"), "--quant int4");
+    holds(reason(e, "tpot", "kv_read"), "-ctk q8_0");
+    holds(reason(e, "tpot", "gaps"), "--fusion all");
+    holds(reason(e, "tpot", "handoff"), "--fusion all");
+    lacks(reason(e, "tpot", "attention"), "try"); /* it loses nothing */
+    json_decref(e);
+
+    json_t *cell = request();
+    json_object_set_new(cell, "weights", json_string("repacked"));
+    json_object_set_new(cell, "fusion", json_string("all"));
+    json_object_set_new(cell, "flash_attn", json_true());
+    json_object_set_new(cell, "kv_layout", json_string("head"));
+    json_object_set_new(cell, "page_size", json_null());
+    json_object_set_new(cell, "quant", json_string("int4"));
+    json_object_set_new(cell, "type_k", json_string("q8_0"));
+    json_object_set_new(cell, "n_ubatch", json_integer(512));
+    json_object_set_new(cell, "n_threads", json_integer(1));
+    e = explained(cell, made_ops(), made_recorded());
+    lacks(reason(e, "ttft", "down"), "repacked");
+    holds(reason(e, "ttft", "down"), "try --quant int4-g128");
+    lacks(reason(e, "ttft", "attention"), "try");
+    lacks(reason(e, "ttft", "sample"), "try");
+    lacks(reason(e, "tpot", "kv_read"), "try");
+    lacks(reason(e, "tpot", "gaps"), "try");
+    lacks(reason(e, "tpot", "handoff"), "try");
+    json_decref(e);
+}
+
+/* Rules name only op classes and terms that there are, and flags that `sweep` has. */
+static void rules_name_what_exists(void **state) {
+    (void)state;
+    static const char *const terms = " weights kv_read kv_write arithmetic_fp32 arithmetic_bf16 arithmetic_int8 "
+                                     "imbalance handoff gaps queue tokenize in_turn ";
+    extern const hr_command hr_command_sweep;
+    json_t *rules = hr_reason_rules(), *rule;
+    size_t i;
+    assert_true(json_array_size(rules) > 20);
+    json_array_foreach(rules, i, rule) {
+        char words[200], flags[400];
+        snprintf(words, sizeof words, "%s", hr_word(rule, "terms"));
+        for (char *rest = words, *word; (word = strtok_r(rest, " ", &rest)) != NULL;) {
+            char padded[60];
+            snprintf(padded, sizeof padded, " %s ", word);
+            bool known = strstr(terms, padded) != NULL;
+            for (int op = 0; op < HR_OP_COUNT; op++) known |= !strcmp(word, hr_op_names[op]);
+            if (!known) fail_msg("rule %zu: there is no term %s", i, word);
+        }
+        snprintf(flags, sizeof flags, "%s", hr_word(rule, "advice"));
+        size_t n = 0;
+        for (char *rest = flags, *word; (word = strtok_r(rest, " ,()", &rest)) != NULL;) {
+            if (*word != '-') continue;
+            bool known = false;
+            for (const hr_opt *const *o = hr_command_sweep.options; *o; o++)
+                known |= !strcmp(word, (*o)->name) || ((*o)->alias && strstr((*o)->alias, word));
+            if (!known) fail_msg("rule %zu: sweep has no flag %s", i, word);
+            n++;
+        }
+        if (!n) fail_msg("rule %zu names no flag: %s", i, hr_word(rule, "advice"));
+    }
+    json_decref(rules);
+}
+
+/* Every op class gets a sentence with its kernel, and none a cause. */
+static void every_op_class_has_a_reason(void **state) {
+    (void)state;
+    for (int op = 0; op < HR_OP_COUNT; op++) {
+        json_t *ops = made_ops(), *row = json_array_get(ops, 6);
+        json_object_set_new(row, "op", json_string(hr_op_names[op]));
+        json_object_set_new(row, "kernel", json_string("kernel_of_it"));
+        json_t *e = explained(request(), ops, made_recorded());
+        char start[40];
+        snprintf(start, sizeof start, "`%s` ", hr_op_names[op]);
+        holds(reason(e, "tpot", hr_op_names[op]), start);
+        if (strcmp(hr_op_names[op], "down")) holds(reason(e, "tpot", hr_op_names[op]), "kernel_of_it");
+        adds_up(e);
+        json_decref(e);
+    }
+}
+
+/* ---- split, notes ---- */
+
+static void split_and_notes(void **state) {
+    (void)state;
+    json_t *cell = request();
+    json_object_set_new(cell, "this_machine_class", json_string("ryzen-8c-64g"));
+    json_t *e = explained(cell, made_ops(), made_recorded());
+    const json_t *p = json_object_get(json_object_get(e, "split"), "prefill");
+    const json_t *d = json_object_get(json_object_get(e, "split"), "decode");
+    near(hr_num(p, "gemm_pct"), 64.5 / 85.5 * 100), near(hr_num(p, "attention_pct"), 20 / 85.5 * 100);
+    near(hr_num(p, "other_pct"), 1 / 85.5 * 100);
+    near(hr_num(p, "published_gemm_pct"), 72), near(hr_num(p, "published_attention_pct"), 23);
+    near(hr_num(d, "memory_pct"), 60), near(hr_num(d, "compute_pct"), 2.5);
+    near(hr_num(d, "published_memory_pct"), 65), near(hr_num(d, "published_compute_pct"), 30);
+    char *notes = json_dumps(json_object_get(e, "notes"), 0);
+    holds(notes, "ceilings are those of epyc-2c-24g");
+    holds(notes, "differed by over 5 %");
+    holds(notes, "ttft: 2 recorded repetitions");
+    free(notes);
+    json_decref(e);
+}
+
+/* ---- differences ---- */
+
+static void difference_by_hand(void **state) {
+    (void)state;
+    json_t *cell = request(), *ops = made_ops(), *recorded = made_recorded(), *d = NULL;
+    json_object_set_new(cell, "tpot_excl_first_ms", dist(13));
+    json_object_set_new(cell, "quant", json_string("int4"));
+    json_object_set_new(cell, "state_class", json_string("far"));
+    json_object_set_new(json_array_get(ops, 8), "mean_ns", json_real(3.5e6)); /* attention of a step */
+    json_object_set_new(json_array_get(ops, 9), "op", json_string("experts"));
+    size_t i;
+    json_t *row;
+    json_array_foreach(recorded, i, row) if (i % 2) {
+        json_object_set_new(row, "off_ns", json_real(13e6));
+        json_object_set_new(row, "on_ns", json_real(13.26e6));
+    }
+    json_t *a = explained(cell, ops, recorded), *b = usual();
+    ok(hr_explain_difference(a, b, &d));
+    near(hr_num(metric(d, "tpot"), "measured_ms"), 3), near(hr_num(metric(d, "ttft"), "measured_ms"), 0);
+    near(ms(d, "tpot", "attention"), ms(a, "tpot", "attention") - ms(b, "tpot", "attention"));
+    near(ms(d, "tpot", "experts"), ms(a, "tpot", "experts")); /* in one of them alone */
+    near(ms(d, "tpot", "head"), -ms(b, "tpot", "head"));
+    adds_up(d);
+    near(sum(d, "tpot", "ideal"), 0);
+    holds(reason(d, "tpot", "attention"), "`attention` takes 3.5 ms instead of 0.5 ms");
+    holds(reason(d, "tpot", "head"), "only in the second cell");
+    assert_string_equal(hr_word(json_object_get(d, "vs"), "quant"), "int8");
+    char *notes = json_dumps(json_object_get(d, "notes"), 0);
+    holds(notes, "states of the machine differ");
+    lacks(notes, "models differ");
+    free(notes);
+    json_decref(d);
+
+    json_object_set_new(json_object_get(b, "metrics"), "tpot", json_null());
+    json_object_set_new(json_object_get(a, "metrics"), "ttft", json_null());
+    fails(hr_explain_difference(a, b, &d), HR_ERR_INPUT, "no metric in common");
+    json_decref(a), json_decref(b);
+}
+
+/* ---- printing ---- */
+
+static const char *printed(const json_t *e, hr_format format) {
+    FILE *f = fmemopen(text, sizeof text, "w");
+    ok(hr_explain_print(format, f, e));
+    fclose(f);
+    return text;
+}
+
+static void table_fits_a_page(void **state) {
+    (void)state;
+    json_t *e = usual(), *d = NULL;
+    ok(hr_explain_difference(e, e, &d));
+    const json_t *both[] = {e, d};
+    for (size_t k = 0; k < 2; k++) {
+        size_t line = 0, width = 0;
+        for (const char *c = printed(both[k], HR_FORMAT_TABLE); *c; c++) {
+            width += ((unsigned char)*c & 0xc0) != 0x80;
+            if (*c != '\n') continue;
+            line++;
+            if (width > 111) fail_msg("line %zu has %zu characters, expected at most 110:\n%s", line, width - 1, text);
+            if (c > text && c[-1] == ' ') fail_msg("line %zu ends in a space:\n%s", line, text);
+            width = 0;
+        }
+    }
+    printed(e, HR_FORMAT_TABLE);
+    holds(text, "tiny int8, isl64 osl11, KV paged, on epyc-2c-24g, cell 0123456789ab");
+    holds(text, "TPOT  measured 10.00 ms, ideal 6.00 ms (60 % of it), with the recorder on 10.20 ms");
+    holds(text, "down            loss             1.70   17.0    13.3     25.0     67");
+    holds(text, "attention       loss            -0.50   -5.0");
+    holds(text, "matrix products 75.4 % (published: 72), attention 23.4 % (published: 23)");
+    holds(text, "decode:  memory 60.0 % (published: 65), arithmetic 2.5 % (published: 30)");
+    holds(text, "note: the ceilings differed");
+    printed(e, HR_FORMAT_MD);
+    holds(text, "### TPOT");
+    holds(text, "| down | loss | 1.70 | 17.0 | 13.3 | 25.0 | 67 | `down` moves");
+    printed(d, HR_FORMAT_TABLE);
+    holds(text, "TPOT  10.00 ms instead of 10.00 ms: +0.00 ms (+0.0 %)");
+    json_decref(e), json_decref(d);
+}
+
+/* ---- the waterfall ---- */
+
+static void waterfall_rows(void **state) {
+    (void)state;
+    json_t *e = usual();
+    FILE *f = fmemopen(text, sizeof text, "w");
+    ok(hr_explain_tsv(e, "tpot", f));
+    fclose(f);
+    holds(text, "series\ttitle\trow\tfrom_ms\tto_ms\tms\tlabel\n1\tideal\t1\t0\t5\t5\tweights\n");
+    holds(text, "\t10\t10\tmeasured\n");
+    double at = 0, from, to, value; /* each bar begins where the one before it ended */
+    int series, row, rows = 0;
+    char kind[32], label[64];
+    for (const char *line = strchr(text, '\n'); line && line[1]; line = strchr(line + 1, '\n')) {
+        if (sscanf(line + 1, "%d\t%31s\t%d\t%lf\t%lf\t%lf\t%63[^\n]", &series, kind, &row, &from, &to, &value, label) !=
+            7)
+            fail_msg("no row: %.80s", line + 1);
+        if (row != ++rows) fail_msg("expected row %d, got %d", rows, row);
+        if (series == 7) {
+            if (fabs(at - to) > 1e-6) fail_msg("expected the bars to end at %g, got %g", to, at);
+            at = 0;
+        }
+        if (fabs(from - at) > 1e-6 || fabs(to - from - value) > 1e-6)
+            fail_msg("%s: expected a bar of %g from %g, got %g to %g", label, value, at, from, to);
+        at = to;
+    }
+    assert_true(rows >= 11);
+    fails(hr_explain_tsv(json_null(), "tpot", stdout), HR_ERR_INPUT, "no tpot");
+    json_decref(e);
+}
+
+/* Three op classes of 1 us lost each stand together. */
+static void small_ops_stand_together(void **state) {
+    (void)state;
+    json_t *ops = made_ops();
+    static const char *const names[] = {"norm", "rope", "embed"};
+    for (size_t i = 0; i < 3; i++)
+        json_array_append_new(ops, json_pack("{s:s, s:i, s:s, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:s}", "phase",
+                                             "decode", "layer", -1, "op", names[i], "kernel", "k", "n", 20, "mean_ns",
+                                             1000., "imbalance_ns", 0., "handoff_ns", 0., "bytes", 0., "flops", 0.,
+                                             "unit", "fp32"));
+    json_t *e = explained(request(), ops, made_recorded());
+    FILE *f = fmemopen(text, sizeof text, "w");
+    ok(hr_explain_tsv(e, "tpot", f));
+    fclose(f);
+    holds(text, "other ops");
+    lacks(text, "rope");
+    json_decref(e);
+}
+
+static void picture(void **state) {
+    (void)state;
+    char svg[320];
+    json_t *e = usual();
+    snprintf(svg, sizeof svg, "%s/deep/w.svg", folder);
+    if (system("gnuplot --version >/dev/null 2>&1") != 0) {
+        fails(hr_explain_svg(e, svg), HR_ERR_UNSUPPORTED, "apt-get install");
+    } else {
+        ok(hr_explain_svg(e, svg));
+        text[read_file(svg, text, sizeof text - 1)] = 0;
+        holds(text, "TTFT of tiny int8, isl64 osl11");
+        holds(text, "TPOT of tiny int8");
+        holds(text, "arithmetic_int8");
+        holds(text, "</svg>");
+    }
+    char *saved = strdup(getenv("PATH"));
+    setenv("PATH", "/nonexistent", 1);
+    snprintf(svg, sizeof svg, "%s/none.svg", folder);
+    fails(hr_explain_svg(e, svg), HR_ERR_UNSUPPORTED, "apt-get install");
+    setenv("PATH", saved, 1);
+    free(saved);
+    assert_int_equal(access(svg, F_OK), -1);
+    json_decref(e);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decode_by_hand),
+        cmocka_unit_test(prefill_is_free_of_drift),
+        cmocka_unit_test(one_bad_pair_decides_nothing),
+        cmocka_unit_test(several_sequences_wait),
+        cmocka_unit_test(a_text_is_tokenized_first),
+        cmocka_unit_test(rows_of_one_phase),
+        cmocka_unit_test(prefill_bound_by_memory),
+        cmocka_unit_test(unknown_ceilings),
+        cmocka_unit_test(no_pair),
+        cmocka_unit_test(refusals_say_how),
+        cmocka_unit_test(half_recorded),
+        cmocka_unit_test(reasons_state_figures),
+        cmocka_unit_test(rules_hold_their_tongue),
+        cmocka_unit_test(rules_name_what_exists),
+        cmocka_unit_test(every_op_class_has_a_reason),
+        cmocka_unit_test(split_and_notes),
+        cmocka_unit_test(difference_by_hand),
+        cmocka_unit_test(table_fits_a_page),
+        cmocka_unit_test(waterfall_rows),
+        cmocka_unit_test(small_ops_stand_together),
+        T(picture),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
