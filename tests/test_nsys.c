@@ -69,7 +69,7 @@ static int setup_fake(void **state) {
     json_t *ops = parse("[{\"phase\": \"decode\", \"layer\": 0, \"op\": \"qkv\", \"kernel\": \"c\", \"n\": 100,"
                         "\"median_ns\": 1500.5, \"bytes\": 4096, \"flops\": 8192, \"mean_ns\": 1600},"
                         "{\"phase\": \"decode\", \"layer\": 1, \"op\": \"qkv\", \"kernel\": \"c\", \"n\": 100,"
-                        "\"median_ns\": 1500.5, \"bytes\": 4096, \"flops\": 8192, \"mean_ns\": 2400}]");
+                        "\"median_ns\": 2499.5, \"bytes\": 4096, \"flops\": 8192, \"mean_ns\": 2400}]");
     ok(hr_store_put_cell(store, run_id, cell, NULL, ops));
     json_object_set_new(cell, "cell_id", json_string("c9gpu"));
     json_object_set_new(cell, "device", json_string("cuda:0"));
@@ -145,10 +145,11 @@ static void the_table_lands_beside_the_cell(void **state) {
     json_t *op = json_array_get(rows, 1);
     assert_string_equal(json_string_value(json_object_get(op, "name")), "qkv:decode");
     assert_int_equal(json_integer_value(json_object_get(op, "recorded_n")), 200);
-    /* layers of 1600 and 2400 ns: 2000 ns, as nsys has it */
-    assert_true(json_number_value(json_object_get(op, "recorded_ns")) == 2000);
+    /* layers of 1600 and 2400 ns; medians of 1500.5 and 2499.5 ns: 2000, as nsys has it */
+    assert_true(json_number_value(json_object_get(op, "recorded_mean_ns")) == 2000);
+    assert_true(json_number_value(json_object_get(op, "recorded_median_ns")) == 2000);
     assert_true(json_number_value(json_object_get(op, "difference_pct")) == 0);
-    assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "recorded_ns"))); /* `decode` is no op */
+    assert_true(json_is_null(json_object_get(json_array_get(rows, 0), "recorded_mean_ns"))); /* `decode` is no op */
     json_decref(rows);
     hr_store *store = open_store(false);
     ok(hr_store_ranges(store, run_id, "c1a2b3c4d5e6", &rows));
@@ -299,6 +300,88 @@ static void ncu_names_the_slowest_op(void **state) {
     says("headroom nsys");
 }
 
+/* ---- the real one --------------------------------------------------------------------------------------------------- */
+
+/* The program beside the folder of the tests. */
+static bool find_program(char out[512]) {
+    char self[400] = "";
+    if (readlink("/proc/self/exe", self, sizeof self - 1) <= 0) return false;
+    for (int i = 0; i < 2; i++) {
+        char *slash = strrchr(self, '/');
+        if (slash) *slash = 0;
+    }
+    snprintf(out, 512, "%s/headroom", self);
+    return access(out, X_OK) == 0;
+}
+
+static json_t *load_json(const char *name) {
+    char file[600];
+    snprintf(file, sizeof file, "%s/%s", folder, name);
+    json_t *value = json_load_file(file, 0, NULL);
+    if (!value) fail_msg("%s is no JSON", file);
+    return value;
+}
+
+static void run_line(const char *program, const char *arguments) {
+    char line[1500];
+    snprintf(line, sizeof line, "cd %s && %s %s --db %s >said 2>&1 </dev/null", folder, program, arguments, path);
+    const int code = system(line);
+    if (code == 0) return;
+    char text[2000], file[600];
+    snprintf(file, sizeof file, "%s/said", folder);
+    text[read_file(file, text, sizeof text - 1)] = 0;
+    fail_msg("%s\nended with %d: %s", line, WEXITSTATUS(code), text);
+}
+
+static json_int_t calls_of(const json_t *rows, const char *name) {
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)rows, i, row) {
+        const char *got = json_string_value(json_object_get(row, "name"));
+        if (got && !strcmp(got, name)) return json_integer_value(json_object_get(row, "n"));
+    }
+    return 0;
+}
+
+/* Every op that the recorder saw is a range of the real nsys, the same number of times a repetition. */
+static void the_real_nsys_sees_every_op(void **state) {
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    hr_skip("nsys cannot be loaded before the runtime of a sanitizer");
+#endif
+    char program[512];
+    hr_nsys_tools tools;
+    if (hr_nsys_find(&tools) != HR_OK) hr_skip("%s", hr_error());
+    if (!hr_nvtx_built()) hr_skip("this build has no NVTX ranges");
+    if (!find_program(program)) hr_skip("%s is not built", program);
+    run_line(program, "sweep -m synth:tiny --isl 24 --osl 4 --fusion none -r 2 -o json --out cells.json");
+    run_line(program, "nsys last --run -o json --out ranges.json");
+    run_line(program, "show last -o json --out cell.json");
+    json_t *rows = load_json("ranges.json"), *cell = load_json("cell.json"), *op;
+    const json_int_t requests = calls_of(rows, "request");
+    size_t i, n = 0;
+    assert_int_equal(calls_of(rows, "capture"), 1);
+    assert_true(requests > 0); /* with and without the recorder */
+    json_array_foreach(json_object_get(cell, "ops"), i, op) {
+        char name[64];
+        snprintf(name, sizeof name, "%s:%s", json_string_value(json_object_get(op, "op")),
+                 json_string_value(json_object_get(op, "phase")));
+        json_int_t recorded = 0; /* of the cell's two recorded requests, all layers and kernels of the op */
+        size_t k;
+        json_t *other;
+        json_array_foreach(json_object_get(cell, "ops"), k,
+                           other) if (json_equal(json_object_get(op, "op"), json_object_get(other, "op")) &&
+                                      json_equal(json_object_get(op, "phase"), json_object_get(other, "phase")))
+            recorded += json_integer_value(json_object_get(other, "n"));
+        if (2 * calls_of(rows, name) != requests * recorded)
+            fail_msg("%s: %d calls in 2 requests, %d ranges in %d", name, (int)recorded, (int)calls_of(rows, name),
+                     (int)requests);
+        n++;
+    }
+    assert_true(n >= 10);
+    json_decref(rows), json_decref(cell);
+}
+
 #define F(f) cmocka_unit_test_setup_teardown(f, setup_fake, teardown_fake)
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -309,6 +392,7 @@ int main(void) {
         F(an_interrupt_leaves_nothing_behind),
         F(output_and_exit_codes_of_a_child),
         F(ncu_names_the_slowest_op),
+        T(the_real_nsys_sees_every_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,8 @@ const char *const hr_ranges_columns[] = {"source",
                                          "mean_ns|=mean (us)|1e-3",
                                          "median_ns|=median (us)|1e-3",
                                          "recorded_n",
-                                         "recorded_ns|=recorder (us)|1e-3",
+                                         "recorded_mean_ns|=recorder: mean (us)|1e-3",
+                                         "recorded_median_ns|=median (us)|1e-3",
                                          "difference_pct|=difference %|1",
                                          NULL};
 
@@ -28,31 +29,44 @@ static double number(const json_t *row, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* Calls and mean of the ops that go by a range's name, "down:decode": all layers and kernels of it. */
-static void sum_of(const json_t *ops, const char *name, double *calls, double *mean) {
-    double ns = 0;
+/* Calls, and mean and median of one, of the ops that go by a range's name, "down:decode": over all layers and kernels. */
+typedef struct op_sum {
+    double calls, mean, median;
+} op_sum;
+
+static op_sum sum_of(const json_t *ops, const char *name) {
+    op_sum s = {0};
     size_t i;
     json_t *row;
-    *calls = 0;
     json_array_foreach((json_t *)ops, i, row) {
         const char *op = json_string_value(json_object_get(row, "op"));
         const char *phase = json_string_value(json_object_get(row, "phase"));
         const size_t n = op ? strlen(op) : 0;
         if (!op || !phase || strncmp(op, name, n) || name[n] != ':' || strcmp(name + n + 1, phase)) continue;
-        const double one = number(row, "mean_ns"), count = number(row, "n");
-        *calls += count, ns += count * (isfinite(one) ? one : number(row, "median_ns"));
+        const double count = number(row, "n");
+        s.calls += count;
+        s.mean += count * number(row, "mean_ns"); /* NaN in stores before version 4 */
+        s.median += count * number(row, "median_ns");
     }
-    *mean = *calls > 0 ? ns / *calls : NAN;
+    s.mean /= s.calls, s.median /= s.calls; /* NaN without calls */
+    return s;
+}
+
+/* Medians, where both have one: a burst of other work on the machine moves a mean far. */
+static double difference(const json_t *row, const op_sum *s) {
+    const double median = number(row, "median_ns"), mean = number(row, "mean_ns");
+    if (isfinite(median)) return 100 * (median / s->median - 1);
+    return 100 * ((isfinite(mean) ? mean : number(row, "total_ns") / number(row, "n")) / s->mean - 1);
 }
 
 static bool add_recorded(json_t *row, const json_t *ops) {
     const char *name = json_string_value(json_object_get(row, "name"));
-    double calls, recorded;
-    sum_of(ops, name ? name : "", &calls, &recorded);
-    const double own = number(row, "mean_ns"), mean = isfinite(own) ? own : number(row, "total_ns") / number(row, "n");
-    return json_object_set_new(row, "recorded_n", calls > 0 ? json_integer((json_int_t)calls) : json_null()) == 0 &&
-           json_object_set_new(row, "recorded_ns", real_or_null(recorded)) == 0 &&
-           json_object_set_new(row, "difference_pct", real_or_null(100 * (mean / recorded - 1))) == 0;
+    const op_sum s = sum_of(ops, name ? name : "");
+    json_t *calls = s.calls > 0 ? json_integer((json_int_t)s.calls) : json_null();
+    return json_object_set_new(row, "recorded_n", calls) == 0 &&
+           json_object_set_new(row, "recorded_mean_ns", real_or_null(s.mean)) == 0 &&
+           json_object_set_new(row, "recorded_median_ns", real_or_null(s.median)) == 0 &&
+           json_object_set_new(row, "difference_pct", real_or_null(difference(row, &s))) == 0;
 }
 
 /* Source by source, the longest first. */

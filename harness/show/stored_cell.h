@@ -17,7 +17,8 @@ hr_status hr_stored_cell_load(const char *command, const char *db, const char *t
 void hr_stored_cell_fini(hr_stored_cell *c);
 
 /* Ranges as the store gives them, the longest first, each with what the recorder says of the op of that name: recorded_n,
- * recorded_ns (mean of one call), difference_pct (the profiler's mean over it); null for what is no op. New reference. */
+ * recorded_mean_ns and recorded_median_ns of one call, difference_pct (the profiler's median over the recorder's; means
+ * where it says no median); null for what is no op. New reference. */
 hr_status hr_ranges_beside_ops(const json_t *ranges, const json_t *ops, json_t **out);
 /* Columns for hr_rows_write. */
 extern const char *const hr_ranges_columns[];
