@@ -57,7 +57,7 @@ static int sweep_sound(void **state) {
     if (setup(state)) return -1;
     of_tiny = advice_after("-m synth:tiny -p 128 -n 4 --quant int4 -r 1");
     of_small =
-        advice_after("-m " SMALL " -p 64 -n 4 --isl 1024 --osl 2 --seqs 1,32 --kv-layout paged --page-size 16 -r 1");
+        advice_after("-m " SMALL " -p 64 -n 4 --isl 64 --osl 2 --seqs 1,32 --kv-layout paged --page-size 16 -r 1");
     return 0;
 }
 static int clean(void **state) {
@@ -139,7 +139,11 @@ static void how_it_is_measured(void **state) {
     (void)state;
     provoke("micro-batch", "-m synth:tiny -p 128 -ub 16 -r 1", of_tiny);
     provoke("no-warmup", "-m synth:tiny -p 16 -r 1 --no-warmup", of_tiny);
-    provoke("batch", "-m " SMALL " -n 4 -r 1", of_small);
+    /* the rule is silent where a share of the memory's speed means nothing: a cache that holds the model, a wrong ceiling */
+    json_t *rows = advice_after("-m " SMALL " -n 4 -r 1");
+    const bool silent = finding(rows, "over-roof") || finding(rows, "cache-resident");
+    if (!finding(rows, "batch") != silent) fail_msg("batch: one sequence gives %s", rules_in(rows));
+    json_decref(rows);
 }
 
 int main(void) {

@@ -69,7 +69,7 @@ const hr_rule hr_rule_table[] = {
     {.id = "page-larger", .asks = "are larger pages faster?", .fn = hr_rule_page_larger, .without = by_page, .timed = true,
      .columns = "page_size state_class and the interval of the time", .source = "KV study",
      .live = "fixture: which is faster is a matter of times"},
-    {.id = "batch", .asks = "how many sequences would use the arithmetic?", .fn = hr_rule_batch, .without = by_seqs,
+    {.id = "batch", .asks = "how many sequences would use the arithmetic?", .fn = hr_rule_batch, .without = by_seqs, .timed = true,
      .columns = "n_seqs bound mbu mfu bytes_weights bytes_step roof_fraction intensity_flop_byte",
      .source = "roofline", .live = "-n 4 with one sequence"},
     {.id = "quant-slow", .asks = "is a quantization slower than its bytes allow?", .fn = hr_rule_quant_slow,
