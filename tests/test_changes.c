@@ -115,6 +115,58 @@ static void quiet_series(void **state) {
     }
 }
 
+/* By all pairs: Matteson and James 2014, equations 5 to 7 at alpha 1. */
+static double energy(const double *x, size_t k, size_t n) {
+    double between = 0, left = 0, right = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i + 1; j < n; j++) *(j < k ? &left : i >= k ? &right : &between) += fabs(x[i] - x[j]);
+    const double a = (double)k, b = (double)(n - k);
+    return a * b / (a + b) * (2 * between / (a * b) - 2 * left / (a * (a - 1)) - 2 * right / (b * (b - 1)));
+}
+
+/* Where 25 values before and behind differ most, of those with ten on either side. */
+static size_t preferred(const double *values, size_t at) {
+    size_t best = at - 15;
+    for (size_t k = at - 14; k <= at + 15; k++)
+        if (energy(values + at - 25, k - (at - 25), 50) > energy(values + at - 25, best - (at - 25), 50)) best = k;
+    return best;
+}
+
+/* Where noise blurs a step, its place is the one that its own surroundings prefer; now and then two places prefer each
+ * other, and either is right. */
+static void place_of_a_blurred_step(void **state) {
+    (void)state;
+    int looked_at = 0;
+    for (uint64_t i = 0; i < 300; i++) {
+        double values[140];
+        uint64_t seed = hr_mix64(i + 1);
+        for (size_t j = 0; j < 140; j++) values[j] = (j < 70 ? 1 : 1.03) * exp(0.015 * normal(&seed));
+        hr_change got[MOST];
+        if (changes(values, 140, NULL, got) != 1 || got[0].at < 40 || got[0].at > 100) continue;
+        const size_t best = preferred(values, got[0].at);
+        if (best != got[0].at && preferred(values, best) != got[0].at)
+            fail_msg("series %d: expected the change at %zu, got %zu", (int)i, best, got[0].at);
+        looked_at++;
+    }
+    if (looked_at < 200) fail_msg("expected one change in 200 of 300 series at least, got %d", looked_at);
+}
+
+/* How many nights there are, and so where the windows fall, does not decide whether a step ten nights old is seen. */
+static void newest_nights_of_any_series(void **state) {
+    (void)state;
+    int seen[2] = {0};
+    for (uint64_t i = 0; i < 500; i++) {
+        double values[100];
+        uint64_t seed = hr_mix64(i + 1);
+        for (size_t j = 0; j < 100; j++) values[j] = (j < 90 ? 1 : 1.03) * exp(0.015 * normal(&seed));
+        hr_change got[MOST];
+        seen[0] += changes(values, 100, NULL, got) > 0;
+        seen[1] += changes(values + 24, 76, NULL, got) > 0;
+    }
+    if (seen[0] < 200 || abs(seen[0] - seen[1]) > 10)
+        fail_msg("500 steps: expected to see as many in 76 nights as in 100 up to 10, got %d and %d", seen[1], seen[0]);
+}
+
 static void refusals(void **state) {
     (void)state;
     const hr_changes_rule usual = hr_changes_rule_default();
@@ -159,8 +211,14 @@ static void room_for_fewer(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(golden_series), cmocka_unit_test(growing_series), cmocka_unit_test(each_night_after_a_step),
-        cmocka_unit_test(quiet_series),  cmocka_unit_test(refusals),       cmocka_unit_test(room_for_fewer),
+        cmocka_unit_test(golden_series),
+        cmocka_unit_test(growing_series),
+        cmocka_unit_test(each_night_after_a_step),
+        cmocka_unit_test(quiet_series),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(room_for_fewer),
+        cmocka_unit_test(newest_nights_of_any_series),
+        cmocka_unit_test(place_of_a_blurred_step),
     };
     return cmocka_run_group_tests_name("changes", tests, NULL, NULL);
 }

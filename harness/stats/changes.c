@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    ROUNDS = 3, /* of putting changes where their sides differ most, which settles at once or nearly so */
+    ROUNDS = 4, /* of putting changes where their sides differ most; two places can each prefer the other */
     EDGE = 3,   /* points a side at least where a place is sought: two nights are a spike */
 };
 
@@ -215,8 +215,7 @@ hr_status hr_changes_of(const double *values, size_t n, const hr_changes_rule *r
     }
     for (size_t from = 0, to = 0; to < n; from += rule->window / 2) {
         to = n - from > rule->window ? from + rule->window : n;
-        /* The last window is whole too: its newest points are compared with as many as any others are. */
-        split(&s, to == n && n > rule->window ? n - rule->window : from, to);
+        split(&s, from, to);
     }
     keep_those_that_stand(&s);
     settle_places(&s);
