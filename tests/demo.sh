@@ -28,6 +28,10 @@ else
   echo "(the 1B shape needs 6 GiB of memory, $memory_gib are free: a smaller one instead)" >&2
   sweep "quantization" $small --quant bf16,int8,int4 -p 128 -n 16
 fi
+echo "== where the time of the last cell went" >&2
+"$headroom" explain last --db "$db" -o md || true # nothing was measured: the report says why
+echo "== advice on the last sweep" >&2
+"$headroom" advise last --db "$db" -o md || true
 "$headroom" report --db "$db" --out "$out/report" >/dev/null
 echo
 echo "Three repetitions a cell: a first look. \`headroom sweep\` without -r measures until the median is known to 0.5 %."

@@ -34,8 +34,8 @@ static void every_plot_is_drawn_or_named(void **state) {
         } else
             holds(strstr(file("index.html"), "What was not measured"), hr_plots[i].title);
     }
-    /* all but the size sweep, the prefill ops and four of the KV study, which the store does not have */
-    assert_int_equal(drawn, hr_plots_count - 6);
+    /* all but the size sweep, two waterfalls, the prefill ops and four of the KV study, which the store does not have */
+    assert_int_equal(drawn, hr_plots_count - 8);
     assert_false(there("data/bandwidth.tsv"));
     size_t i;
     json_t *path_;

@@ -129,7 +129,7 @@ static void ceilings_alone_are_reported(void **state) {
     holds(file("report.md"), "holds the ceilings of the machine alone");
     holds(file("report.md"), "| read DRAM (256 MiB a thread) | 2 | 33.5 | GB/s |");
     assert_true(there("data/bandwidth.tsv"));
-    static const char *const bad[] = {"How far to trust", "Where the time goes", "All cells", " inf ", "nan",
+    static const char *const bad[] = {"How far to trust", "Where the time went", "All cells", " inf ", "nan",
                                       "beside a cell"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) lacks(file("report.md"), bad[i]);
 }

@@ -1,5 +1,6 @@
 /* Choosing cells: which runs, which measurement of a cell, whether they belong together. */
 #include "harness/report/report_kv.h"
+#include "harness/report/report_why.h"
 
 #include "kernels/base/memory.h"
 
@@ -190,8 +191,9 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
     }
     if (status == HR_OK) status = load_roof(store, all, r);
     if (status == HR_OK) status = load_kv(store, options, all, r);
-    /* ceilings, a study or claims alone are a report; a sweep in which all failed is not */
-    const bool other = r->roof || hr_kvr_studied(r) || json_array_size(r->claims);
+    if (status == HR_OK) status = hr_report_load_why(store, r);
+    /* ceilings, a study, claims or what observing costs alone are a report; a sweep in which all failed is not */
+    const bool other = r->roof || hr_kvr_studied(r) || json_array_size(r->claims) || json_array_size(r->observed);
     if (status == HR_OK && !json_array_size(r->cells) && (!other || json_array_size(r->others)))
         status = nothing_measured(r);
     json_decref(all);
@@ -202,5 +204,6 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
 void hr_report_fini(hr_report *r) {
     json_decref(r->cells), json_decref(r->others), json_decref(r->runs), json_decref(r->machine), json_decref(r->roof);
     hr_report_kv_fini(r);
+    hr_report_why_fini(r);
     *r = (hr_report){0};
 }

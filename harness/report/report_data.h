@@ -23,6 +23,11 @@ typedef struct hr_report {
     char kv_elsewhere
         [100]; /* the study has rows of this machine class alone, which is not the one of the report; "": no */
     size_t n_kv_replaced, n_kv_simulated;
+    json_t *explained;     /* cell_id -> hr_explain of cells that stand for others */
+    json_t *advice;        /* findings on the cells of the report, as hr_advice_of_run gives them */
+    json_t *observed;      /* rows of `headroom observe`, the newest of each */
+    json_t *ranges;        /* [{cell, rows}]: ranges of ops that nsys saw, each with recorded_ns of a call */
+    char unexplained[400]; /* why a cell could not be explained; "": all could */
 } hr_report;
 
 hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *out);

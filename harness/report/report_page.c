@@ -1,5 +1,6 @@
 /* The order of the page: verdict, machine, plots, tables, method, what was not measured. */
 #include "harness/report/report_kv.h"
+#include "harness/report/report_why.h"
 
 #include "harness/version.h"
 #include "kernels/base/memory.h"
@@ -188,7 +189,9 @@ static void op_table(hr_doc *doc, const json_t *cell, const char *phase) {
 static void ops(hr_doc *doc, const hr_report *r, const hr_page_plot *plots) {
     hr_report_pair pairs[3];
     const size_t n = hr_report_pairs(r, pairs, 3);
-    hr_doc_heading(doc, 2, "Where the time goes");
+    hr_doc_heading(doc, 2, "Where the time went");
+    hr_report_waterfall(doc, r, plots);
+    if (n) hr_doc_heading(doc, 3, "By op class");
     hr_page_plots(doc, plots, "ops");
     if (n) hr_doc_heading(doc, 3, "Op classes in figures");
     for (size_t i = 0; i < n; i++) {
@@ -340,6 +343,10 @@ static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *pl
         hr_doc_item(doc,
                     "Published claims:", "none was tested; “headroom claims --quick” does so in about two minutes.");
     }
+    if (json_array_size(r->cells) && !json_array_size(r->observed))
+        hr_doc_item(doc, "What watching costs:",
+                    "not measured in pairs; “headroom observe” compares the recorder, NVTX ranges and attached tools "
+                    "with nothing. What the recorder alone cost stands under “How far to trust it”.");
     json_t *cell;
     json_array_foreach(r->others, i, cell) {
         char lead[HR_LABEL_BYTES + 20];
@@ -385,9 +392,11 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
         hr_doc_heading(doc, 2, "Latency, bandwidth and layouts");
         hr_page_plots(doc, plots, "latency");
         ops(doc, r, plots);
+        hr_report_advice(doc, r);
     }
     hr_report_kv(doc, r, plots);
     if (measured) cells(doc, r);
+    hr_report_observe(doc, r);
     hr_report_method(doc, r);
     not_measured(doc, r, plots);
     hr_doc_end(doc);

@@ -99,6 +99,13 @@ const hr_plot hr_plots[] = {
     {"request", "latency", "Prefill and decode share of a request by input length",
      "Time to first token (queueing and prefill) and the rest of the median end-to-end time.", request_columns,
      hr_fill_request, hr_plot_script_request, 440},
+    {"waterfall_tpot", "waterfall", "From the ideal to the measured time: one decode step",
+     "Each bar begins where the one above it ends. Needed: what the measured ceilings allow; lost: op classes over "
+     "their "
+     "own roof; then waiting in the team, time in no op, what recording added, and what is left unexplained.",
+     NULL, hr_fill_waterfall_tpot, hr_plot_script_waterfall, 0},
+    {"waterfall_ttft", "waterfall", "From the ideal to the measured time: time to first token",
+     "The same of a prefill with its first sample.", NULL, hr_fill_waterfall_ttft, hr_plot_script_waterfall, 0},
     {"ops_prefill", "ops", "Time by op class: prefill",
      "Of the recorded repetitions. Solid: the least time that the ceilings allow; hatched: what is above it. Figures: "
      "share of the time measured with the recorder off; what the ops do not explain is “outside the ops”.",
@@ -219,6 +226,7 @@ static void field(FILE *f, const json_t *value) {
 }
 
 hr_status hr_plot_write_tsv(const hr_plot *plot, const hr_plot_data *data, FILE *f) {
+    if (data->tsv) return fputs(json_string_value(data->tsv), f) < 0 ? hr_stream_flush(f) : HR_OK;
     fputs("series\ttitle", f);
     for (size_t i = 0; plot->columns[i]; i++) fprintf(f, "\t%s", plot->columns[i]);
     fputs("\n", f);
@@ -269,7 +277,7 @@ static void list(FILE *f, const char *name, const json_t *values) {
 hr_status hr_plot_write_script(const hr_plot *plot, const hr_plot_data *data, FILE *f) {
     fprintf(f, "# Run in this folder: gnuplot %s.gp reads ../data/%s.tsv and writes %s.svg\n", plot->name, plot->name,
             plot->name);
-    fprintf(f, "name = '%s'\nheight = %d\n", plot->name, plot->height);
+    fprintf(f, "name = '%s'\nheight = %d\n", plot->name, data->height ? data->height : plot->height);
     list(f, "title", data->titles);
     const char *name;
     json_t *value;

@@ -7,10 +7,12 @@
 /* What a plot is drawn from. A row is an array: the number of its series (from 1), then the values of the columns. */
 typedef struct hr_plot_data {
     json_t *rows;
+    json_t *tsv;    /* a text that is the data instead of the rows; NULL: the rows are */
     json_t *titles; /* of the series, for the key */
     json_t *vars;   /* settings that the script reads: numbers and texts */
     char why[200];  /* why it is not drawn; "" when it is */
     char more[400]; /* added to the caption, "" for nothing */
+    int height;     /* of the picture; 0: the plot's own */
     bool failed;    /* out of memory */
 } hr_plot_data;
 
@@ -45,6 +47,8 @@ void hr_fill_kv_heatmap(const hr_report *report, hr_plot_data *data); /* report_
 void hr_fill_kv_curves(const hr_report *report, hr_plot_data *data);
 void hr_fill_kv_allocators(const hr_report *report, hr_plot_data *data);
 void hr_fill_kv_concurrency(const hr_report *report, hr_plot_data *data);
+void hr_fill_waterfall_tpot(const hr_report *report, hr_plot_data *data); /* report_why.c */
+void hr_fill_waterfall_ttft(const hr_report *report, hr_plot_data *data);
 
 /* ---- for the functions that fill */
 

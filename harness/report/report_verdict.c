@@ -128,10 +128,11 @@ static void limits(hr_doc *doc, const hr_report *r) {
 /* What there is without cells. */
 static const char *held(const hr_report *r) {
     const bool study = hr_kvr_studied(r), claims = json_array_size(r->claims) > 0;
-    return study && claims ? "the study of the KV cache and published claims"
-           : study         ? "the study of the KV cache"
-           : claims        ? "published claims"
-                           : "the ceilings of the machine alone";
+    return study && claims                ? "the study of the KV cache and published claims"
+           : study                        ? "the study of the KV cache"
+           : claims                       ? "published claims"
+           : json_array_size(r->observed) ? "what observing costs"
+                                          : "the ceilings of the machine alone";
 }
 
 void hr_report_verdict(hr_doc *doc, const hr_report *r) {

@@ -280,6 +280,7 @@ hr_status hr_report_write(hr_store *store, const hr_report_options *options, jso
     if (status != HR_OK && !was_there) rmdir(j.final); /* only when nothing lies in it */
     for (size_t i = 0; j.plots && i < hr_plots_count; i++) {
         json_decref(j.plots[i].data.rows), json_decref(j.plots[i].data.titles), json_decref(j.plots[i].data.vars);
+        json_decref(j.plots[i].data.tsv);
         hr_free(j.plots[i].svg);
     }
     hr_free(j.plots);
