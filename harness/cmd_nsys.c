@@ -4,6 +4,7 @@
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
 #include "harness/profilers/profilers.h"
+#include "harness/roof/roof.h"
 #include "harness/show/cell_args.h"
 #include "harness/show/stored_cell.h"
 #include "kernels/base/memory.h"
@@ -64,6 +65,11 @@ static hr_status make_words(command *c) {
 static void advise(const command *c) {
     const double mean = hr_ops_mean_ns(c->stored.ops);
     if (c->output.quiet) return;
+    hr_machine here;
+    if (c->stored.machine_class && hr_machine_get(&here) == HR_OK && strcmp(here.class_name, c->stored.machine_class))
+        fprintf(stderr,
+                "headroom: the cell was measured on %s and this is %s: what nsys shows here is another machine\n",
+                c->stored.machine_class, here.class_name);
     if (!hr_nvtx_built())
         fprintf(stderr,
                 "headroom: this build has no NVTX ranges (nvtx3/nvToolsExt.h was not there): nsys would see none\n");

@@ -208,6 +208,8 @@ static void what_goes_wrong_is_one_line(void **state) {
     write_text("code", "4", 0644);
     assert_int_equal(run_it(""), 2);
     says("the profiled sweep ended with 4: the model went away");
+    assert_int_equal(call(&hr_command_nsys, "c1a --run -q --report /proc/headroom"), 2);
+    says("/proc/headroom.nsys-rep cannot be written");
     write_text("code", "0", 0644);
     write_text("ending", "none", 0644);
     assert_int_equal(run_it(""), 2);

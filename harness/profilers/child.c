@@ -174,12 +174,12 @@ static hr_status start(char *const *argv, stream *out, stream *err, pid_t *pid) 
 }
 
 static hr_status to_argv(const json_t *words, char *argv[WORDS_MAX + 1]) {
-    size_t i;
-    json_t *word;
-    if (json_array_size(words) == 0 || json_array_size(words) > WORDS_MAX)
-        HR_FAIL(HR_ERR_INTERNAL, "a command of %zu words", json_array_size(words));
-    json_array_foreach((json_t *)words, i, word) argv[i] = (char *)json_string_value(word);
-    argv[i] = NULL;
+    size_t n = json_array_size(words);
+    if (n > WORDS_MAX) HR_FAIL(HR_ERR_INTERNAL, "a command of %zu words", n);
+    for (size_t i = 0; i < n; i++)
+        if (!(argv[i] = (char *)json_string_value(json_array_get(words, i)))) n = 0;
+    argv[n] = NULL;
+    if (!argv[0]) HR_FAIL(HR_ERR_INTERNAL, "a command without a program, or a word that is no text");
     return HR_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "kernels/base/memory.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -183,37 +184,39 @@ static hr_status import_stream(const hr_nsys_tools *tools, const char *base, cha
     return status;
 }
 
-/* Reports of before belong to another run: a profile that writes none must not find them. */
-static hr_status remove_old(const char *base) {
+/* Reports of before belong to another run: a profile that writes none must not find them. A place that cannot be written
+ * is said before the minutes of a profile. */
+static hr_status clear_place(const char *base) {
     static const char *const endings[] = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite"};
     char path[PATH_BYTES];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (exists(base, endings[i], path) && unlink(path) != 0)
             HR_FAIL(HR_ERR_IO, "%s is in the way and cannot be removed: %s", path, strerror(errno));
+    const int wrote = snprintf(path, sizeof path, "%s%s", base, endings[0]);
+    const int fd = wrote > 0 && wrote < PATH_BYTES ? open(path, O_WRONLY | O_CREAT | O_EXCL, 0644) : -1;
+    if (fd < 0) HR_FAIL(HR_ERR_IO, "%s%s cannot be written: %s", base, endings[0], strerror(errno));
+    close(fd), unlink(path);
     return HR_OK;
 }
 
-/* What the sweep said went wrong, among what nsys says; else the last line of both. */
-static const char *complaint(const hr_child *child, char out[HR_CHILD_LAST]) {
+/* A code other than 0: what the sweep said went wrong, among what nsys says; else it was nsys itself. */
+static hr_status failed(const hr_child *child) {
     static const char head[] = "headroom: ";
     const char *at = child->err, *found = NULL;
-    while (at && (at = strstr(at, head))) found = at, at += sizeof head - 1;
-    if (!found) return child->last;
-    found += sizeof head - 1;
-    snprintf(out, HR_CHILD_LAST, "%.*s", (int)strcspn(found, "\n"), found);
-    return out;
+    while (at && (at = strstr(at, head))) found = at += sizeof head - 1;
+    if (!found) HR_FAIL(HR_ERR_IO, "nsys profile ended with %d: %s", child->code, child->last);
+    HR_FAIL(HR_ERR_IO, "the profiled sweep ended with %d: %.*s", child->code, (int)strcspn(found, "\n"), found);
 }
 
 /* nsys passes on the exit code of what it profiled. */
 static hr_status make_report(const hr_nsys_tools *tools, const json_t *words, const char *base,
                              char report[PATH_BYTES]) {
     hr_child child;
-    char text[HR_CHILD_LAST];
-    HR_TRY(remove_old(base));
+    HR_TRY(clear_place(base));
     HR_TRY(profile(tools, words, &child));
     hr_status status = HR_OK;
     if (child.code != 0)
-        status = hr_fail(HR_ERR_IO, "the profiled sweep ended with %d: %s", child.code, complaint(&child, text));
+        status = failed(&child);
     else if (!find_report(base, report))
         status = import_stream(tools, base, report);
     if (status == HR_OK && !find_report(base, report))

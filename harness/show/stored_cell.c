@@ -3,18 +3,25 @@
 #include "kernels/base/memory.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
-static hr_status load_run_args(hr_stored_cell *c) {
+static hr_status load_run(hr_stored_cell *c) {
     json_t *runs, *run;
     size_t i;
     HR_TRY(hr_store_runs(c->store, &runs));
+    bool ok = true;
     json_array_foreach(runs, i, run) {
         const char *id = json_string_value(json_object_get(run, "run_id"));
-        if (id && !strcmp(id, c->run_id)) c->run_args = json_incref(json_object_get(run, "args"));
+        if (!id || strcmp(id, c->run_id)) continue;
+        const char *machine = json_string_value(json_object_get(run, "machine_class"));
+        json_decref(c->run_args), hr_free(c->machine_class);
+        c->run_args = json_incref(json_object_get(run, "args"));
+        c->machine_class = machine ? hr_strdup(machine) : NULL;
+        ok = !machine || c->machine_class;
     }
     json_decref(runs);
-    return HR_OK;
+    return ok ? HR_OK : hr_fail(HR_ERR_MEMORY, "out of memory while reading cell %s", c->cell_id);
 }
 
 hr_status hr_stored_cell_load(const char *command, const char *db, const char *text, bool write, hr_stored_cell *c) {
@@ -26,12 +33,12 @@ hr_status hr_stored_cell_load(const char *command, const char *db, const char *t
     HR_TRY(hr_store_cell(c->store, c->cell_id, c->run_id, &c->cell));
     HR_TRY(hr_store_ops(c->store, c->run_id, c->cell_id, &c->ops));
     HR_TRY(hr_store_ranges(c->store, c->run_id, c->cell_id, &c->ranges));
-    return load_run_args(c);
+    return load_run(c);
 }
 
 void hr_stored_cell_fini(hr_stored_cell *c) {
     hr_store_close(c->store);
-    hr_free(c->cell_id), hr_free(c->run_id);
+    hr_free(c->cell_id), hr_free(c->run_id), hr_free(c->machine_class);
     json_decref(c->cell), json_decref(c->ops), json_decref(c->ranges), json_decref(c->run_args);
     *c = (hr_stored_cell){0};
 }

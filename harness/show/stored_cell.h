@@ -8,7 +8,8 @@ typedef struct hr_stored_cell {
     hr_store *store;
     char *cell_id, *run_id; /* whole */
     json_t *cell, *ops, *ranges;
-    json_t *run_args; /* as given to the command that measured it, or NULL */
+    json_t *run_args;    /* as given to the command that measured it, or NULL */
+    char *machine_class; /* of the machine that measured it, or NULL */
 } hr_stored_cell;
 
 /* db: the value of --db ("none" is ERR_USAGE); text: CELL of the command line, NULL: ERR_USAGE that says how `command` is
