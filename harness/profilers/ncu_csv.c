@@ -28,7 +28,7 @@ typedef struct table {
 } table;
 
 static hr_status no_memory(void) {
-    return hr_fail(HR_ERR_MEMORY, "out of memory for the kernels");
+    HR_FAIL(HR_ERR_MEMORY, "out of memory for the kernels");
 }
 
 /* Columns of a raw table that say which launch it was; the others are metrics. */

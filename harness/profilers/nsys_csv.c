@@ -115,7 +115,7 @@ static hr_status number(const table *t, column c, const char *heading, double *o
 }
 
 static hr_status no_memory(void) {
-    return hr_fail(HR_ERR_MEMORY, "out of memory for the ranges");
+    HR_FAIL(HR_ERR_MEMORY, "out of memory for the ranges");
 }
 
 static json_t *real_or_null(double value) {
