@@ -246,7 +246,7 @@ static hr_status write_ops(hr_format format, FILE *stream, const json_t *cell) {
 }
 
 static hr_status write_ranges(hr_format format, FILE *stream, const json_t *cell) {
-    return write_rows(format, stream, "Ranges that a profiler saw, beside the recorder's means of the ops of that name",
+    return write_rows(format, stream, "Ranges that a profiler saw, beside the recorder's times of the ops of that name",
                       json_object_get(cell, "ranges"), hr_ranges_columns);
 }
 

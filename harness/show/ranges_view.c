@@ -17,7 +17,7 @@ const char *const hr_ranges_columns[] = {"source",
                                          "recorded_n",
                                          "recorded_mean_ns|=recorder: mean (us)|1e-3",
                                          "recorded_median_ns|=median (us)|1e-3",
-                                         "difference_pct|=difference %|1",
+                                         "difference_pct|=medians differ (%)|1",
                                          NULL};
 
 static json_t *real_or_null(double value) {
