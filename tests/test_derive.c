@@ -211,7 +211,27 @@ static void flags_of_the_surroundings(void **state) {
     NEAR(number(row, "psi_cpu_some_pct"), 10);
     NEAR(number(row, "avg_ns"), 1000); /* the flagged sample is shown and left out */
     assert_int_equal(json_array_size(json_object_get(row, "samples_ns")), 2);
-    json_decref(row);
+    json_t *flags = json_pack("[n, s]", "throttled");
+    assert_true(json_equal(json_object_get(row, "samples_flags"), flags));
+    json_decref(flags), json_decref(row);
+}
+
+/* Of requests a value a repetition is kept; pp and tg rows have it in samples_ns. */
+static void samples_of_requests_are_kept(void **state) {
+    (void)state;
+    const char *const text = "{\"samples_ns\": [1000, 2000], \"sample_flags\": [null, null],"
+                             " \"samples_ttft_ms\": [1, 2], \"samples_tpot_ms\": [3, null],"
+                             " \"samples_e2e_ms\": [5, 6], \"samples_prefill_ms\": [0.5, 1.5]}";
+    const hr_cell_config isl = {.kind = HR_CELL_ISL, .n_prompt = 1, .n_gen = 2, .isl = 1, .osl = 2, .n_seqs = 1};
+    const hr_cell_config pp = {.kind = HR_CELL_PP, .n_prompt = 1, .n_seqs = -1};
+    static const char *const keys[] = {"samples_ttft_ms", "samples_tpot_ms", "samples_e2e_ms", "samples_prefill_ms"};
+    json_t *want = json_loads(text, 0, NULL), *row = row_of(&isl, text, &quiet), *other = row_of(&pp, text, &quiet);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        if (!json_equal(json_object_get(row, keys[i]), json_object_get(want, keys[i]))) fail_msg("%s", keys[i]);
+        if (!json_is_null(json_object_get(other, keys[i]))) fail_msg("pp row has %s", keys[i]);
+    }
+    assert_true(json_is_null(json_object_get(row, "samples_flags"))); /* none is flagged */
+    json_decref(want), json_decref(row), json_decref(other);
 }
 
 static void flagged_samples_leave_every_distribution(void **state) {
@@ -232,6 +252,27 @@ static void flagged_samples_leave_every_distribution(void **state) {
     assert_int_equal(json_array_size(json_object_get(out, "samples_ns")), 4);
     assert_null(json_object_get(out, "e2e_ms"));
     json_decref(out);
+    hr_bench_series_reset(&all);
+}
+
+/* The median of the requests of each repetition, in order and flagged or not; null where a repetition has none. */
+static void every_repetition_has_its_median(void **state) {
+    (void)state;
+    hr_bench_series all = {0};
+    static const double ttft[3][2] = {{5, 7}, {1, 2}, {30, 10}};
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(hr_series_put(&all.of[HR_SERIES_SAMPLE], 1e6, i), HR_OK);
+        for (size_t s = 0; s < 2; s++) assert_int_equal(hr_series_put(&all.of[HR_SERIES_TTFT], ttft[i][s], i), HR_OK);
+        if (i != 1) assert_int_equal(hr_series_put(&all.of[HR_SERIES_TPOT], i + 4, i), HR_OK);
+    }
+    assert_int_equal(hr_bench_series_flags(&all), HR_OK);
+    all.flagged[0] = true;
+    json_t *out = json_object(), *want = json_loads("[[6.0, 1.5, 20.0], [4.0, null, 6.0]]", 0, NULL);
+    assert_int_equal(hr_bench_series_json(&all, out), HR_OK);
+    assert_true(json_equal(json_object_get(out, "samples_ttft_ms"), json_array_get(want, 0)));
+    assert_true(json_equal(json_object_get(out, "samples_tpot_ms"), json_array_get(want, 1)));
+    assert_null(json_object_get(out, "samples_e2e_ms"));
+    json_decref(out), json_decref(want);
     hr_bench_series_reset(&all);
 }
 
@@ -285,6 +326,8 @@ int main(void) {
         cmocka_unit_test(over_the_roof),
         cmocka_unit_test(flags_of_the_surroundings),
         cmocka_unit_test(flagged_samples_leave_every_distribution),
+        cmocka_unit_test(samples_of_requests_are_kept),
+        cmocka_unit_test(every_repetition_has_its_median),
         cmocka_unit_test(records_fold_into_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

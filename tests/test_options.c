@@ -314,6 +314,38 @@ static void out_of_memory(void **state) {
     }
 }
 
+/* Words after `--` are another command's: its flags are not read here; without `rest` they are positional. */
+static void words_of_another_command(void **state) {
+    (void)state;
+    hr_command with = try;
+    with.rest = "ARGS";
+    char *line[] = {"a", "-c", "3", "--", "-c", "x", "--", "--help"};
+    hr_args *args = NULL;
+    size_t n;
+    assert_int_equal(hr_args_parse(&with, 8, line, &args), HR_OK);
+    assert_int_equal(hr_args_n_positional(args), 1);
+    assert_int_equal(hr_args_int(args, "--count"), 3);
+    assert_false(hr_args_flag(args, "--help"));
+    const char *const *rest = hr_args_rest(args, &n);
+    assert_int_equal(n, 4);
+    for (size_t i = 0; i < n; i++) assert_string_equal(rest[i], line[4 + i]);
+    assert_null(rest[n]);
+    hr_args_destroy(args);
+
+    assert_int_equal(hr_args_parse(&with, 4, line, &args), HR_OK); /* `--` and nothing behind it */
+    rest = hr_args_rest(args, &n);
+    assert_non_null(rest);
+    assert_int_equal(n, 0);
+    hr_args_destroy(args);
+    args = parsed("a");
+    assert_null(hr_args_rest(args, &n)); /* no `--` */
+    hr_args_destroy(args);
+    args = parsed("-- -c");
+    assert_null(hr_args_rest(args, &n));
+    assert_string_equal(hr_args_positional(args, 0), "-c");
+    hr_args_destroy(args);
+}
+
 /* Every subcommand of the program: defaults that its own parser takes, examples, help, names that are unique. */
 static void commands_are_sound(void **state) {
     (void)state;
@@ -350,6 +382,7 @@ int main(void) {
         cmocka_unit_test(config_round_trip),
         cmocka_unit_test(config_file),
         cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(words_of_another_command),
         cmocka_unit_test(commands_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,6 +28,12 @@ static void rows_have_every_key_and_are_in_the_store(void **state) {
         const bool decodes = strncmp(text_of(row, "test"), "pp16 ", 5) != 0 && !one_token;
         assert_true(json_is_object(json_object_get(row, "tpot_excl_first_ms")) == decodes);
         if (!one_token) assert_true(json_number_value(json_object_get(row, "bytes_step")) > 0);
+        const bool requests = json_is_integer(json_object_get(row, "isl")),
+                   both = requests || strchr(text_of(row, "test"), '+');
+        assert_int_equal(json_array_size(json_object_get(row, "samples_ttft_ms")), requests ? 2 : 0);
+        assert_int_equal(json_array_size(json_object_get(row, "samples_e2e_ms")), requests ? 2 : 0);
+        assert_int_equal(json_array_size(json_object_get(row, "samples_prefill_ms")), both ? 2 : 0);
+        assert_int_equal(json_array_size(json_object_get(row, "samples_tpot_ms")), both && !one_token ? 2 : 0);
     }
     assert_string_equal(text_of(json_array_get(rows, 0), "test"), "pp16 @ d8");
     hr_store *store;

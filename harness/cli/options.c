@@ -13,6 +13,7 @@ void hr_args_destroy(hr_args *args) {
     for (size_t i = 0; i < args->n_slots; i++) hr_slot_clear(&args->slots[i]);
     hr_free(args->slots);
     hr_free(args->positional);
+    hr_free(args->rest);
     hr_free(args);
 }
 
@@ -132,11 +133,21 @@ static hr_status take_positional(hr_args *args, const char *word) {
     return HR_OK;
 }
 
+static hr_status take_rest(hr_args *args, int n, char **words) {
+    args->rest = hr_calloc((size_t)n + 1, sizeof *args->rest);
+    if (!args->rest) HR_FAIL(HR_ERR_MEMORY, "out of memory while reading the command line");
+    for (int i = 0; i < n; i++) args->rest[args->n_rest++] = words[i];
+    return HR_OK;
+}
+
 static hr_status parse(hr_args *args, int argc, char **argv) {
     bool flags = true;
     for (int i = 0; i < argc; i++) {
         const char *word = argv[i];
-        if (flags && !strcmp(word, "--")) {
+        if (flags && !strcmp(word, "--") && args->command->rest) {
+            HR_TRY(take_rest(args, argc - i - 1, argv + i + 1));
+            break;
+        } else if (flags && !strcmp(word, "--")) {
             flags = false;
         } else if (flags && word[0] == '-' && word[1]) {
             if (!strcmp(word, "--help") || !strcmp(word, "-h")) {
@@ -206,6 +217,11 @@ size_t hr_args_n_positional(const hr_args *args) {
 }
 const char *hr_args_positional(const hr_args *args, size_t i) {
     return i < args->n_positional ? args->positional[i] : NULL;
+}
+
+const char *const *hr_args_rest(const hr_args *args, size_t *n) {
+    *n = args->n_rest;
+    return args->rest;
 }
 
 /* Text of a command line is not always UTF-8, and JSON must be. */

@@ -45,12 +45,14 @@ typedef struct hr_command {
     const hr_opt *const *options; /* NULL-ended */
     const char *positional;       /* metavar of positional arguments, NULL when there are none */
     int max_positional;
-    const char *const *examples;     /* NULL-ended pairs: command, what it does; they work as printed */
+    const char *rest;            /* metavar of the words after `--`, which are another command's; NULL: positional */
+    const char *const *examples; /* NULL-ended pairs: command, what it does; they work as printed */
     int (*run)(const hr_args *args); /* the exit code */
 } hr_command;
 
 /* ERR_USAGE with one line of advice. argv[0] is the first word after the subcommand. A value is the next word, or what
- * follows '='. `--help` and `-h` end the parse: hr_args_flag(args, "--help"). After `--` all is positional. Functions
+ * follows '='. `--help` and `-h` end the parse: hr_args_flag(args, "--help"). After `--` all is positional, or `rest` where the
+ * command has that. Functions
  * that take a name also take an alias. A single-valued flag given twice: the last counts. */
 hr_status hr_args_parse(const hr_command *command, int argc, char **argv, hr_args **out);
 void hr_args_destroy(hr_args *args);
@@ -66,6 +68,8 @@ const int64_t *hr_args_ints(const hr_args *args, const char *name, size_t *n);
 const char *const *hr_args_texts(const hr_args *args, const char *name, size_t *n); /* TEXTS, WORDS, KEYVALUE */
 size_t hr_args_n_positional(const hr_args *args);
 const char *hr_args_positional(const hr_args *args, size_t i);
+/* The words after `--`, NULL-ended, borrowed; NULL where no `--` was given. */
+const char *const *hr_args_rest(const hr_args *args, size_t *n);
 /* {"name": value as given} of everything given: for --print-config and the store's record of a run. New reference. */
 json_t *hr_args_json(const hr_args *args);
 

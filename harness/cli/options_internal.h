@@ -21,6 +21,8 @@ struct hr_args {
     size_t n_slots;
     const char **positional; /* [n_positional], borrowed from argv */
     size_t n_positional;
+    const char **rest; /* [n_rest], then NULL; borrowed from argv */
+    size_t n_rest;
     bool help;
 };
 

@@ -8,7 +8,9 @@
  *   UNITS                     {fp32, bf16, int8: number}; flattens to key_fp32, key_bf16, key_int8
  *   MAP2                      {"prefill": {op: name}, "decode": {...}}; flattens to key_prefill, key_decode as
  *                             "op=name;op=name"
- *   SAMPLES                   raw samples: JSON only (a table of their own in the store) */
+ *   SAMPLES                   raw samples, one a repetition: JSON only (samples_ns is a table of its own in the store).
+ *                             samples_*_ms: isl and pg rows, the median of the repetition's requests, null where it has
+ *                             none; samples_flags: null, or "throttled" beside each sample that is left out */
 #ifndef HR_CELL_KEYS_H
 #define HR_CELL_KEYS_H
 
@@ -34,7 +36,9 @@
     X(clock_ratio, REAL) X(handoff_ns, REAL) X(read_gb_s_before, REAL) X(read_gb_s_after, REAL)                      \
     X(state_class, TEXT) X(page_faults, INT) X(ctx_switches, INT) X(flags, WORDS) X(kernels, MAP2)                   \
     X(kv_bytes_needed, INT) X(kv_bytes_touched, INT) X(huge_pages, BOOL) X(rss_peak_bytes, INT)    \
-    X(kv_bytes_reserved, INT) X(kv_row_bytes, INT) X(softmax, TEXT)
+    X(kv_bytes_reserved, INT) X(kv_row_bytes, INT) X(softmax, TEXT)                                                   \
+    X(samples_ttft_ms, SAMPLES) X(samples_tpot_ms, SAMPLES) X(samples_e2e_ms, SAMPLES)                               \
+    X(samples_prefill_ms, SAMPLES) X(samples_flags, SAMPLES)
 /* clang-format on */
 
 /* The numbers of a distribution, in order; "weak" (list of words) follows them. */

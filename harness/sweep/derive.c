@@ -144,9 +144,19 @@ static hr_status put_samples(json_t *row, const hr_cell_config *c, const json_t 
     json_object_set(row, "samples_ns", (json_t *)samples);
     json_object_set_new(row, "samples_ts", all);
     *median_s = kept ? hr_median(ns, kept) * 1e-9 : NAN;
-    if (flagged) hr_row_flag(row, "throttled");
+    if (flagged) hr_row_flag(row, "throttled"), json_object_set(row, "samples_flags", (json_t *)flags);
     hr_free(ns), hr_free(ts);
     return HR_OK;
+}
+
+/* Samples of requests; of pp and tg rows samples_ns says it all. */
+static void put_request_samples(json_t *row, const hr_cell_config *c, const json_t *result) {
+    static const char *const keys[] = {"samples_ttft_ms", "samples_tpot_ms", "samples_e2e_ms", "samples_prefill_ms"};
+    if (c->kind != HR_CELL_PG && c->kind != HR_CELL_ISL) return;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *v = json_object_get(result, keys[i]);
+        if (v) json_object_set(row, keys[i], v);
+    }
 }
 
 static void put_rates(json_t *row, const hr_cell_config *c, const json_t *result, double median_s) {
@@ -249,6 +259,7 @@ hr_status hr_derive_row(json_t *row, const hr_cell_config *c, const json_t *resu
         weak |= json_array_size(json_object_get(v, "weak")) > 0;
     }
     if (weak) hr_row_flag(row, "weak_percentile");
+    put_request_samples(row, c, result);
     put_rates(row, c, result, median_s);
     put_work(row, c, result, around);
     put_surroundings(row, around);

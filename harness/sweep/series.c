@@ -3,6 +3,8 @@
 #include "harness/stats/stats.h"
 #include "kernels/base/memory.h"
 
+#include <math.h>
+
 static const char *const names[HR_SERIES_COUNT] = {
 #define X(id, name) [HR_SERIES_##id] = name,
     HR_SERIES_LIST(X)
@@ -77,6 +79,35 @@ static hr_status put_all_repetitions(const hr_bench_series *all, double *scratch
     return status;
 }
 
+/* One value a repetition, in order. */
+static hr_status put_raw(const hr_bench_series *all, int id, const char *key, double *scratch, json_t *out) {
+    const hr_series *s = &all->of[id];
+    json_t *list = json_array();
+    bool ok = list != NULL;
+    size_t i = 0;
+    for (size_t sample = 0; ok && sample < all->of[HR_SERIES_SAMPLE].n; sample++) {
+        size_t n = 0;
+        for (; i < s->n && s->sample[i] == sample; i++) scratch[n++] = s->v[i];
+        ok = json_array_append_new(list, hr_real_or_null(n ? hr_median(scratch, n) : NAN)) == 0;
+    }
+    ok = ok && json_object_set(out, key, list) == 0;
+    json_decref(list);
+    return ok ? HR_OK : no_memory();
+}
+
+static hr_status put_all_raw(const hr_bench_series *all, double *scratch, json_t *out) {
+    static const struct {
+        int id;
+        const char *key;
+    } raw[] = {{HR_SERIES_TTFT, "samples_ttft_ms"},
+               {HR_SERIES_TPOT, "samples_tpot_ms"},
+               {HR_SERIES_E2E, "samples_e2e_ms"},
+               {HR_SERIES_PREFILL, "samples_prefill_ms"}};
+    for (size_t i = 0; i < sizeof raw / sizeof *raw; i++)
+        if (all->of[raw[i].id].n) HR_TRY(put_raw(all, raw[i].id, raw[i].key, scratch, out));
+    return HR_OK;
+}
+
 hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out) {
     size_t most = 1;
     for (int id = 0; id < HR_SERIES_COUNT; id++)
@@ -87,6 +118,7 @@ hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out) {
     for (int id = 0; id < HR_SERIES_COUNT && status == HR_OK; id++)
         if (names[id] || id == HR_SERIES_STEP) status = put_dist(all, id, scratch, out);
     if (status == HR_OK) status = put_all_repetitions(all, scratch, out);
+    if (status == HR_OK) status = put_all_raw(all, scratch, out);
     hr_free(scratch);
     if (status != HR_OK) return status;
 

@@ -44,8 +44,9 @@ typedef struct hr_bench_series {
 hr_status hr_series_put(hr_series *series, double value, uint32_t sample);
 /* Makes the flags, none set. */
 hr_status hr_bench_series_flags(hr_bench_series *all);
-/* Puts samples_ns, sample_flags, the distributions, prefill_ms and step_ms into `out`; by_repetition has TTFT and TPOT
- * once more, as distributions of the medians of repetitions. */
+/* Puts samples_ns, sample_flags, the distributions, prefill_ms and step_ms into `out`; samples_ttft_ms and the like, a
+ * median of each repetition, flagged or not, null where it has no value; by_repetition has TTFT and TPOT once more, as
+ * distributions of the medians of repetitions. */
 hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out);
 /* Frees everything and leaves it empty. */
 void hr_bench_series_reset(hr_bench_series *all);
