@@ -8,7 +8,7 @@
 static const double SMALL_PAGES_LEAST = 32 << 20; /* bytes: beyond what TLBs hold in pages of 4 KiB */
 static const double FAULTS_A_REPETITION = 10;
 static const double MEMORY_SHARE = 0.9;
-static const double PSI_PCT = 5, SWITCHES_A_SECOND = 2000;
+static const double PSI_PCT = 5, PSI_MUCH_PCT = 25, SWITCHES_A_SECOND = 2000;
 static const double CLOCK_LOW = 0.92;
 static const double HANDOFF_COST_PCT = 2;
 
@@ -77,7 +77,7 @@ bool hr_rule_neighbour(const hr_case *c, hr_finding *f) {
                switched = switches > SWITCHES_A_SECOND;
     if (!waited && !(switched && isfinite(switches))) return false;
     f->value = waited ? psi : switches, f->unit = waited ? "% of the time" : "switches a second";
-    if (waited && isfinite(psi)) f->cost_pct = fmin(psi, 100);
+    if (psi > PSI_MUCH_PCT) f->severity = HR_HIGH;
     hr_say(f, finding, "other work ran on the CPUs during the cell: its times are too long");
     if (waited && isfinite(psi))
         hr_say(f, evidence, "some task waited for a CPU during %.3g %% of the cell", psi);

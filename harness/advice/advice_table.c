@@ -23,7 +23,7 @@ const hr_rule hr_rule_table[] = {
     {.id = "gaps", .asks = "is time spent in no op?", .fn = hr_rule_gaps, .timed = true,
      .columns = "recorded.on_ns recorded.op_ns recorded.probe_ns", .source = "explain: gap",
      .live = "fixture: it is a share of a time"},
-    {.id = "imbalance", .asks = "do threads wait for the slowest?", .fn = hr_rule_imbalance, .timed = true,
+    {.id = "imbalance", .asks = "do threads wait for each other?", .fn = hr_rule_imbalance, .timed = true,
      .columns = "op.n op.mean_ns op.imbalance_ns op.handoff_ns n_threads", .source = "explain: barrier",
      .live = "fixture: it is a share of a time"},
     /* the roof */

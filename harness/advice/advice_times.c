@@ -164,13 +164,13 @@ bool hr_rule_imbalance(const hr_case *c, hr_finding *f) {
         all[p] += n * mean, waited[p] += n * wait, handed[p] += n * hr_or(hr_num(op, "handoff_ns"), 0);
     }
     const int p = all[0] > 0 ? 0 : 1;
-    const double share = waited[p] / all[p];
+    const double share = (waited[p] + handed[p]) / all[p];
     if (!(share > WAIT_SHARE) || !isfinite(share) || !(hr_num(c->cell, "n_threads") > 1)) return false;
     f->value = share * 100, f->unit = "%", f->cost_pct = share * 100;
-    hr_say(f, finding, "threads wait for the slowest during %.3g %% of a %s", share * 100,
+    hr_say(f, finding, "threads wait for each other during %.3g %% of a %s", share * 100,
            p ? "prefill" : "decode step");
-    hr_say(f, evidence, "imbalance_ns over mean_ns of the recorded ops; handing over takes %.3g %% beside it",
-           handed[p] / all[p] * 100);
+    hr_say(f, evidence, "of the recorded ops %.3g %% is waiting for the slowest, %.3g %% handing work over",
+           waited[p] / all[p] * 100, handed[p] / all[p] * 100);
     hr_say(f, todo,
            "a thread shares its core with other work or another thread: end that work, keep --pin 1, try one "
            "thread less (-t)");
