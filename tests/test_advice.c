@@ -22,6 +22,9 @@ static const struct {
      "{\"cell\": {" PP "\"samples_ns\": [1e6, 2e6, 3e6, 4e6, 8e6, 6e6, 5e6, 7e6]}}"}, /* rises, but p > .001 */
     {"ttft-rising", "{\"cell\": {" PP "\"samples_ns\": [1e6, 2e6, 3e6, 4e6, 5e6, 6e6, 7e6, 8e6]}}",
      "{\"cell\": {" PP "\"samples_ns\": [8e6, 7e6, 6e6, 5e6, 4e6, 3e6, 2e6, 1e6]}}"}, /* falls */
+    {"ttft-rising",
+     "{\"cell\": {\"samples_ttft_ms\": [1, 2, 3, 4, 5, 6, 7, 8, 90], \"samples_flags\": [null, null, null]}}",
+     "{\"cell\": {\"samples_ttft_ms\": [1, 2, 3, 4, 5, 6, 7, 8], \"samples_flags\": [null, \"throttled\"]}}"}, /* 7 */
     {"tpot-unstable", "{\"cell\": {\"n_seqs\": 1, \"tpot_excl_first_ms\": {\"n\": 5, \"p50\": 10.0, \"mad\": 0.51}}}",
      "{\"cell\": {\"n_seqs\": 1, \"tpot_excl_first_ms\": {\"n\": 5, \"p50\": 10.0, \"mad\": 0.49}}}"},
     {"tpot-unstable",

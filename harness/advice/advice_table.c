@@ -11,7 +11,7 @@ static const char *const by_quant[] = {"quant", "act", NULL};
 const hr_rule hr_rule_table[] = {
     /* times */
     {.id = "ttft-rising", .asks = "do repetitions take longer and longer?", .fn = hr_rule_ttft_rising, .timed = true,
-     .columns = "sample.ns sample.flags cell.clock_ratio",
+     .columns = "sample.ns sample.flags samples_ttft_ms samples_flags clock_ratio",
      .source = "trend of Mann and Kendall, slope of Theil and Sen",
      .live = "fixture: nothing makes a sound machine slower at will"},
     {.id = "tpot-unstable", .asks = "do equal steps take different times?", .fn = hr_rule_tpot_unstable, .timed = true,

@@ -16,17 +16,33 @@ static const double WAIT_SHARE = 0.15; /* of the time of all ops */
 
 /* ---- ttft-rising ------------------------------------------------------------------------------------------------------ */
 
-/* Times of the repetitions in order, without those that were flagged; NULL when there are too few, or one is no time. */
-static double *times_of(const hr_case *c, size_t *n) {
-    const json_t *rows = json_array_size(c->samples) ? c->samples : json_object_get(c->cell, "samples_ns");
-    const size_t all = json_array_size(rows);
+/* Where times of repetitions are stored, in units of unit_ns; requests have those of the first token since they keep them. */
+typedef struct series {
+    const json_t *rows;
+    const json_t *flags; /* beside rows of plain numbers; NULL: none */
+    double unit_ns;
+    bool first_token;
+} series;
+
+static series series_of(const hr_case *c) {
+    const json_t *first = json_object_get(c->cell, "samples_ttft_ms"),
+                 *flags = json_object_get(c->cell, "samples_flags");
+    if (json_array_size(first)) return (series){first, flags, 1e6, true};
+    if (json_array_size(c->samples)) return (series){c->samples, NULL, 1, false};
+    return (series){json_object_get(c->cell, "samples_ns"), flags, 1, false};
+}
+
+/* In ns and in order, without those that were flagged; NULL when there are too few, or one is no time. */
+static double *times_of(const series *s, size_t *n) {
+    const size_t all = json_array_size(s->rows);
     *n = 0;
     if (all < RISE_LEAST || all > RISE_MOST) return NULL;
     double *times = hr_calloc(all, sizeof *times);
     for (size_t i = 0; times && i < all; i++) {
-        const json_t *row = json_array_get(rows, i);
-        if (json_is_string(json_object_get(row, "flags"))) continue;
-        const double ns = json_is_object(row) ? hr_num(row, "ns") : json_is_number(row) ? json_number_value(row) : NAN;
+        const json_t *row = json_array_get(s->rows, i);
+        if (json_is_string(json_object_get(row, "flags")) || json_is_string(json_array_get(s->flags, i))) continue;
+        const json_t *value = json_is_object(row) ? json_object_get(row, "ns") : row;
+        const double ns = json_is_number(value) ? json_number_value(value) * s->unit_ns : NAN;
         if (!(ns > 0) || !isfinite(ns)) {
             hr_free(times);
             return NULL;
@@ -40,7 +56,8 @@ bool hr_rule_ttft_rising(const hr_case *c, hr_finding *f) {
     const bool request = isfinite(hr_num(c->cell, "isl"));
     if (!request && !(hr_prompt(c->cell) > 0 && !(hr_num(c->cell, "n_gen") > 0))) return false;
     size_t n;
-    double *times = times_of(c, &n);
+    const series s = series_of(c);
+    double *times = times_of(&s, &n);
     hr_trend trend;
     const bool known = times && n >= RISE_LEAST && hr_trend_of(times, n, &trend) == HR_OK;
     const double median = known ? hr_median(times, n) : NAN;
@@ -50,7 +67,10 @@ bool hr_rule_ttft_rising(const hr_case *c, hr_finding *f) {
     const double clock = hr_num(c->cell, "clock_ratio");
     f->value = rise, f->unit = "%", f->cost_pct = rise / 2;
     hr_say(f, finding, "each %s took longer than the one before: %.3g %% over %zu repetitions",
-           request ? "request" : "prefill", rise, n);
+           s.first_token ? "first token"
+           : request     ? "request"
+                         : "prefill",
+           rise, n);
     hr_say(f, evidence, "Mann-Kendall p = %.2g, Theil-Sen slope %.3g us a repetition, median %.4g ms", trend.p,
            trend.slope * 1e-3, median * 1e-6);
     hr_say(f, todo, "%s; measure again with --delay 5 between cells: what a pause cures is heat or a neighbour",
