@@ -1,7 +1,7 @@
 /* Tables of nsys and ncu: what versions write, what is corrupt, and the reader of CSV below them. */
 #include "tests/hr_test.h"
 
-#include "harness/profilers/csv_read.h"
+#include "harness/formats/csv_read.h"
 #include "harness/profilers/profilers.h"
 #include "kernels/base/memory.h"
 

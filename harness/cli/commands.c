@@ -9,6 +9,7 @@ extern const hr_command hr_command_advise;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
+extern const hr_command hr_command_import;
 
 /* clang-format off */
 const hr_command *const hr_commands[] = {
@@ -34,6 +35,8 @@ const hr_command *const hr_commands[] = {
     &hr_command_perplexity,
     &hr_command_tokenize,
     &hr_command_inspect,
+
+    &hr_command_import,
     NULL,
 };
 /* clang-format on */

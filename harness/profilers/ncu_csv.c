@@ -1,6 +1,6 @@
 /* The kernels of an `ncu --csv` table. Two shapes are read: a line a metric (page details, or --metrics), and a line a
  * launch with a column a metric and the units in the line below the heading (page raw). */
-#include "harness/profilers/csv_read.h"
+#include "harness/formats/csv_read.h"
 #include "harness/profilers/profilers.h"
 #include "harness/stats/stats.h"
 #include "kernels/base/memory.h"

@@ -1,6 +1,6 @@
 /* The range table of nsys, out of the CSV that any version writes: columns are known by their words, units stand in the
  * heading. */
-#include "harness/profilers/csv_read.h"
+#include "harness/formats/csv_read.h"
 #include "harness/profilers/profilers.h"
 
 #include <ctype.h>

@@ -47,6 +47,11 @@ hr_status hr_store_put_claims(hr_store *store, const char *run_id, const json_t 
 hr_status hr_store_study(hr_store *store, const char *run_id, json_t **out);
 hr_status hr_store_claims(hr_store *store, const char *run_id, json_t **out);
 
+/* All writes between the two are one transaction: committed when `status` (that of the last of them) is HR_OK, else undone.
+ * Returns status, or why the commit failed. */
+hr_status hr_store_group_begin(hr_store *store);
+hr_status hr_store_group_end(hr_store *store, hr_status status);
+
 /* Runs in order of insertion, oldest first: [{run_id, started, command, args, build_commit, machine_class, n_cells,
  * n_ok, exit_code, manifest}]. */
 hr_status hr_store_runs(hr_store *store, json_t **out);

@@ -15,7 +15,8 @@ enum {
 
 struct hr_store {
     sqlite3 *db;
-    char *path; /* as given, for messages */
+    char *path;   /* as given, for messages */
+    bool grouped; /* inside hr_store_group_begin */
 };
 
 extern const char hr_store_schema[]; /* results/schema.sql */
@@ -33,7 +34,9 @@ hr_status hr_store_check(hr_store *store, int rc); /* OK, ROW and DONE are HR_OK
 hr_status hr_store_prepare(hr_store *store, const char *sql, sqlite3_stmt **out);
 hr_status hr_store_finish(hr_store *store, sqlite3_stmt *statement);
 hr_status hr_store_exec(hr_store *store, const char *sql);
-/* Ends a transaction that was begun with BEGIN IMMEDIATE: COMMIT after HR_OK, else ROLLBACK; the first failure counts. */
+/* A transaction of one write; inside a group both are the group's business. */
+hr_status hr_store_begin(hr_store *store);
+/* Ends a transaction that was begun with hr_store_begin or BEGIN IMMEDIATE: COMMIT after HR_OK, else ROLLBACK; the first failure counts. */
 hr_status hr_store_end(hr_store *store, hr_status status);
 /* NULL binds null. The text is copied. */
 int hr_store_bind_text(sqlite3_stmt *statement, int i, const char *text);

@@ -81,7 +81,7 @@ static hr_status insert_of_run(hr_store *store, const row_table *t, const char *
 }
 
 static hr_status put_rows(hr_store *store, const row_table *t, const char *run_id, const json_t *rows) {
-    HR_TRY(hr_store_exec(store, "BEGIN IMMEDIATE"));
+    HR_TRY(hr_store_begin(store));
     return hr_store_end(store, insert_of_run(store, t, run_id, rows));
 }
 
@@ -177,7 +177,7 @@ hr_status hr_store_put_ranges(hr_store *store, const char *run_id, const char *c
     const char *const owner[OWNERS_MAX + 1] = {run_id, cell_id, source, NULL};
     json_t *own = with_source(rows, source);
     if (!own) return hr_store_error(store->path, SQLITE_NOMEM, NULL);
-    hr_status status = hr_store_exec(store, "BEGIN IMMEDIATE");
+    hr_status status = hr_store_begin(store);
     if (status == HR_OK) status = hr_store_end(store, replace_ranges(store, owner, own));
     json_decref(own);
     return status;

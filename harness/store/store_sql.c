@@ -21,7 +21,23 @@ hr_status hr_store_exec(hr_store *store, const char *sql) {
     return hr_store_check(store, sqlite3_exec(store->db, sql, NULL, NULL, NULL));
 }
 
+hr_status hr_store_begin(hr_store *store) {
+    return store->grouped ? HR_OK : hr_store_exec(store, "BEGIN IMMEDIATE");
+}
+
+hr_status hr_store_group_begin(hr_store *store) {
+    HR_TRY(hr_store_exec(store, "BEGIN IMMEDIATE"));
+    store->grouped = true;
+    return HR_OK;
+}
+
+hr_status hr_store_group_end(hr_store *store, hr_status status) {
+    store->grouped = false;
+    return hr_store_end(store, status);
+}
+
 hr_status hr_store_end(hr_store *store, hr_status status) {
+    if (store->grouped) return status;
     if (status == HR_OK) status = hr_store_exec(store, "COMMIT");
     if (status != HR_OK && !sqlite3_get_autocommit(store->db)) sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
     return status;

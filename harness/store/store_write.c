@@ -73,7 +73,7 @@ hr_status hr_store_begin_run(hr_store *store, const json_t *run, const json_t *m
     char *id = NULL;
     if (!json_is_object(run)) HR_FAIL(HR_ERR_INTERNAL, "a run without its record cannot be stored");
     HR_TRY(new_run_id(&id));
-    hr_status status = hr_store_exec(store, "BEGIN IMMEDIATE");
+    hr_status status = hr_store_begin(store);
     if (status == HR_OK) {
         if (class_of(machine)) status = insert_machine(store, class_of(machine), machine);
         if (status == HR_OK) status = insert_run(store, id, run, machine);
@@ -210,7 +210,7 @@ hr_status hr_store_put_cell_parts(hr_store *store, const char *run_id, const jso
         json_decref(own);
         return hr_store_error(store->path, SQLITE_NOMEM, NULL);
     }
-    hr_status status = hr_store_exec(store, "BEGIN IMMEDIATE");
+    hr_status status = hr_store_begin(store);
     if (status == HR_OK) status = hr_store_end(store, insert_all(store, run_id, own, parts));
     json_decref(own);
     return status;

@@ -1,6 +1,6 @@
 /* Fuzz target: tables of profilers. Byte 0 chooses the tool. What is taken has rows with names and finite numbers; the
  * reader of CSV itself must read back what it is given in quotes. */
-#include "harness/profilers/csv_read.h"
+#include "harness/formats/csv_read.h"
 #include "harness/profilers/profilers.h"
 #include "kernels/base/memory.h"
 

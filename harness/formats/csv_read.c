@@ -1,4 +1,4 @@
-#include "harness/profilers/csv_read.h"
+#include "harness/formats/csv_read.h"
 
 #include "kernels/base/memory.h"
 
