@@ -34,9 +34,10 @@ static const hr_opt opt_svg = {.name = "--svg",
                                .metavar = "FILE",
                                .help = "also draw the waterfall (needs gnuplot)"};
 
+#define MEASURING &hr_opt_repetitions, &hr_opt_max_time, &hr_opt_seed, &hr_opt_prompt
 /* Flags that are handed on to the sweep when a cell is measured first. */
-static const hr_opt *const axes[] = {HR_OPTS_AXES_SWEEP, NULL};
-static const hr_opt *const options[] = {&opt_vs,  &opt_metric, HR_OPTS_AXES_SWEEP, HR_OPTS_OUTPUT,
+static const hr_opt *const axes[] = {HR_OPTS_AXES_SWEEP, MEASURING, NULL};
+static const hr_opt *const options[] = {&opt_vs,  &opt_metric, HR_OPTS_AXES_SWEEP, MEASURING, HR_OPTS_OUTPUT,
                                         &opt_svg, &hr_opt_db,  HR_OPTS_CONFIG,     NULL};
 
 /* ---- a cell that is measured first ------------------------------------------------------------------------------------ */

@@ -12,23 +12,6 @@
 #include <string.h>
 
 #define MEASURING "Measuring"
-static const hr_opt opt_repetitions = {.name = "--repetitions",
-                                       .alias = "-r",
-                                       .group = MEASURING,
-                                       .kind = HR_OPT_INT,
-                                       .min = 1,
-                                       .max = 100000,
-                                       .metavar = "N",
-                                       .help =
-                                           "exactly N samples a cell (default: until the median is known to 0.5 %)"};
-static const hr_opt opt_max_time = {.name = "--max-time",
-                                    .group = MEASURING,
-                                    .kind = HR_OPT_REAL,
-                                    .min = 0.01,
-                                    .max = 86400,
-                                    .fallback = "30",
-                                    .metavar = "S",
-                                    .help = "seconds of samples a cell, recorded repetitions included"};
 static const hr_opt opt_max_samples = {.name = "--max-samples",
                                        .group = MEASURING,
                                        .kind = HR_OPT_INT,
@@ -54,13 +37,6 @@ static const hr_opt opt_delay = {.name = "--delay",
                                  .fallback = "0",
                                  .metavar = "S",
                                  .help = "seconds of rest between cells"};
-static const hr_opt opt_seed = {.name = "--seed",
-                                .group = MEASURING,
-                                .kind = HR_OPT_INT,
-                                .max = 9007199254740991.0,
-                                .fallback = "0",
-                                .metavar = "N",
-                                .help = "of the random tokens and of --order shuffled"};
 static const char *const orders[] = {"given", "shuffled", NULL};
 static const hr_opt opt_order = {.name = "--order",
                                  .group = MEASURING,
@@ -69,12 +45,6 @@ static const hr_opt opt_order = {.name = "--order",
                                  .fallback = "given",
                                  .metavar = "ORDER",
                                  .help = "of the cells; a model is loaded once either way"};
-static const hr_opt opt_prompt = {.name = "--prompt",
-                                  .group = MEASURING,
-                                  .kind = HR_OPT_TEXT,
-                                  .min = 1,
-                                  .metavar = "FILE",
-                                  .help = "prompts are slices of this text (default: random tokens)"};
 static const hr_opt opt_slo = {.name = "--slo",
                                .group = MEASURING,
                                .kind = HR_OPT_TEXT,
@@ -117,11 +87,11 @@ static const hr_opt opt_nvtx_level = {.name = "--nvtx-level",
                                           "how deep NVTX ranges go; a profiler takes some us a range, so `layer` for "
                                           "small models"};
 
-static const hr_opt *const options[] = {HR_OPTS_AXES_SWEEP, &opt_repetitions, &opt_max_time,  &opt_max_samples,
-                                        &opt_timeout,       &opt_no_warmup,   &opt_delay,     &opt_seed,
-                                        &opt_order,         &opt_prompt,      &opt_slo,       &opt_tag,
-                                        &opt_dry_run,       &opt_resume,      &opt_capture,   &opt_nvtx_level,
-                                        HR_OPTS_OUTPUT,     &hr_opt_db,       HR_OPTS_CONFIG, NULL};
+static const hr_opt *const options[] = {HR_OPTS_AXES_SWEEP, &hr_opt_repetitions, &hr_opt_max_time, &opt_max_samples,
+                                        &opt_timeout,       &opt_no_warmup,      &opt_delay,       &hr_opt_seed,
+                                        &opt_order,         &hr_opt_prompt,      &opt_slo,         &opt_tag,
+                                        &opt_dry_run,       &opt_resume,         &opt_capture,     &opt_nvtx_level,
+                                        HR_OPTS_OUTPUT,     &hr_opt_db,          HR_OPTS_CONFIG,   NULL};
 
 static const char *const examples[] = {
     "headroom sweep -m synth:tiny -p 64 -n 16 -r 3 --db none",

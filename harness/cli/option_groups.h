@@ -37,6 +37,8 @@ extern const hr_opt hr_opt_mmap, hr_opt_huge_pages, hr_opt_pin; /* --mmap -mmp, 
 extern const hr_opt hr_opt_device, hr_opt_device_list;          /* --device */
 extern const hr_opt hr_opt_gpu_layers, hr_opt_gpu_layers_list;  /* --n-gpu-layers -ngl */
 
+/* Measuring: --repetitions -r, --max-time, --seed, --prompt */
+extern const hr_opt hr_opt_repetitions, hr_opt_max_time, hr_opt_seed, hr_opt_prompt;
 extern const hr_opt hr_opt_output, hr_opt_output_err; /* --output -o, -oe; no default: table or md */
 extern const hr_opt hr_opt_json, hr_opt_out, hr_opt_db;
 extern const hr_opt hr_opt_quiet, hr_opt_verbose, hr_opt_no_progress;

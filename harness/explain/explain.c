@@ -64,7 +64,7 @@ static bool find_metric(const json_t *cell, const json_t *ops, const json_t *rec
     if (!m->ops.n) return false;
     hr_explain_ideal(cell, m->phase, &m->ops, &m->peaks, &m->ideal);
 
-    const hr_recorded *r = &m->recorded;
+    const hr_recorded_sum *r = &m->recorded;
     const double pair = isnan(r->pair) ? r->median_on_ns * 1e-6 / m->base_ms : r->pair;
     m->scale = m->base_ms * pair / r->on_ns;
     m->gap_ms = m->scale * (r->on_ns - m->ops.all.ns);
@@ -242,7 +242,7 @@ static void add_notes(json_t *notes, const json_t *cell, const hr_metric *m) {
     if (*planted) note(notes, "losses were planted: HEADROOM_PLANT=%s", planted);
     for (int k = 0; k < 2; k++) {
         if (!m[k].name) continue;
-        const hr_recorded *r = &m[k].recorded;
+        const hr_recorded_sum *r = &m[k].recorded;
         if (isnan(m[k].ideal.ms)) note(notes, "%s: a ceiling is unknown, and with it the ideal", m[k].name);
         if (r->n < 3)
             note(notes, "%s: %zu recorded repetition%s; more samples (-r 5) make it surer", m[k].name, r->n,

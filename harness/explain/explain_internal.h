@@ -35,15 +35,15 @@ void hr_explain_fold(const json_t *ops, const char *phase, double times, const h
 double hr_explain_peak(const hr_explain_peaks *peaks, hr_unit unit);
 
 /* The recorded repetitions of a phase. */
-typedef struct hr_recorded {
+typedef struct hr_recorded_sum {
     size_t n, n_pairs;
     double times;                  /* requests or steps in all of them */
     double on_ns, probe_ns;        /* of one, mean over all */
     double n_ops, n_jobs;          /* of one */
     double median_on_ns;           /* over the repetitions */
     double pair, pair_lo, pair_hi; /* with over without the recorder: Hodges-Lehmann, lowest, highest; NaN: no pair */
-} hr_recorded;
-void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded *out);
+} hr_recorded_sum;
+void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded_sum *out);
 
 /* A phase at the roof, ms. ideal is NaN where a ceiling is unknown; its parts add up to it. */
 typedef struct hr_ideal {
@@ -64,7 +64,7 @@ typedef struct hr_metric {
     double base_ms;         /* the rest: one request's prefill and first sample, one step */
     double scale;           /* ms of base_ms, recorder included, that a recorded ns stands for */
     double gap_ms, probe_ms, unexplained_ms;
-    hr_recorded recorded;
+    hr_recorded_sum recorded;
     hr_ideal ideal;
     hr_phase_ops ops;
     hr_explain_peaks peaks;

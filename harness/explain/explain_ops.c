@@ -93,9 +93,9 @@ void hr_explain_fold(const json_t *ops, const char *phase, double times, const h
 
 /* ---- recorded repetitions ------------------------------------------------------------------------------------------ */
 
-void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded *out) {
+void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded_sum *out) {
     double on[HR_PAIRS_MAX], pairs[HR_PAIRS_MAX];
-    *out = (hr_recorded){.pair_lo = INFINITY, .pair_hi = -INFINITY};
+    *out = (hr_recorded_sum){.pair_lo = INFINITY, .pair_hi = -INFINITY};
     size_t i;
     json_t *row;
     json_array_foreach((json_t *)rows, i, row) {

@@ -245,7 +245,7 @@ static void reason_barrier(const hr_metric *m, bool handoff, char *out) {
 void hr_reason_term(const hr_metric *m, const char *term, double ms, char *out) {
     char each[24];
     *out = 0;
-    const hr_recorded *r = &m->recorded;
+    const hr_recorded_sum *r = &m->recorded;
     if (!strcmp(term, "in_turn")) {
         double memory = 0, compute = 0;
         for (size_t i = 0; i < m->ops.n; i++) {
