@@ -11,6 +11,7 @@ extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
 extern const hr_command hr_command_import;
+extern const hr_command hr_command_doctor;
 
 /* clang-format off */
 const hr_command *const hr_commands[] = {
@@ -33,6 +34,7 @@ const hr_command *const hr_commands[] = {
     &hr_command_models,
     &hr_command_kernels,
     &hr_command_kv,
+    &hr_command_doctor,
 
     &hr_command_generate,
     &hr_command_perplexity,
