@@ -375,6 +375,10 @@ hr_status hr_engine_record_ring(hr_engine *e, size_t ops, size_t spans) {
     return hr_probe_record(&e->probe, ops, spans, true);
 }
 
+void hr_engine_record_pause(hr_engine *e, bool paused) {
+    hr_probe_pause(&e->probe, paused);
+}
+
 void hr_engine_record_reset(hr_engine *e) {
     hr_probe_reset(&e->probe);
 }

@@ -299,6 +299,9 @@ hr_status hr_engine_record(hr_engine *engine, size_t capacity);
 /* As a ring that keeps the newest `ops` records and `spans` spans of other threads. */
 hr_status hr_engine_record_ring(hr_engine *engine, size_t ops, size_t spans);
 void hr_engine_record_reset(hr_engine *engine);
+/* Ops are not recorded until it is called with false: between steps, so that neighbours with and without the recorder can be
+ * compared. What was recorded stays. */
+void hr_engine_record_pause(hr_engine *engine, bool paused);
 /* Records since the last reset, oldest first; *lost counts ops for which there was no space (in a ring: that were
  * overwritten). Not inside a timed region. */
 const hr_op_record *hr_engine_records(hr_engine *engine, size_t *n, size_t *lost);

@@ -11,7 +11,7 @@
 const char *const hr_phase_names[HR_PHASE_COUNT] = {"prefill", "decode"};
 
 static void update(hr_probe *p) {
-    p->on = p->records.capacity || p->level >= HR_NVTX_PHASE || p->planted;
+    p->on = (p->records.capacity && !p->paused) || p->level >= HR_NVTX_PHASE || p->planted;
 }
 
 /* "attention:300%": the op's place in plant[], or all of them. */
@@ -132,12 +132,22 @@ static void see_job(void *context, const hr_pool_span *spans, unsigned threads, 
     r->handoff_ns += wall > most ? wall - most : 0;
 }
 
+static void watch_team(hr_probe *p) {
+    if (p->pool) hr_pool_set_watch(p->pool, p->records.capacity && !p->paused ? see_job : NULL, p);
+    update(p);
+}
+
+void hr_probe_pause(hr_probe *p, bool paused) {
+    p->paused = paused;
+    watch_team(p);
+}
+
 hr_status hr_probe_record(hr_probe *p, size_t records, size_t spans, bool ring) {
     hr_status status = make_room(&p->records, records, ring);
     if (status == HR_OK) status = make_room(&p->spans, spans, ring);
     if (status != HR_OK) p->records.capacity = p->spans.capacity = 0;
-    if (p->pool) hr_pool_set_watch(p->pool, p->records.capacity ? see_job : NULL, p);
-    update(p);
+    p->paused = false;
+    watch_team(p);
     return status;
 }
 
@@ -165,7 +175,7 @@ void hr_probe_leave_(hr_probe *p) {
         while (r->end_ns < until) r->end_ns = hr_now_ns();
     }
     if (p->level >= HR_NVTX_OP) hr_nvtx_pop();
-    hr_op_record *kept = next_element(&p->records);
+    hr_op_record *kept = p->paused ? NULL : next_element(&p->records);
     if (kept) *kept = *r;
 }
 

@@ -25,6 +25,7 @@ typedef struct hr_probe {
     hr_nvtx_level level; /* of ranges; none while no tool is attached */
     hr_pool *pool;       /* watched while records are kept; NULL: none */
     hr_probe_store records, spans;
+    bool paused;
     double plant[HR_OP_COUNT]; /* share of the op's own time to spin after it */
     hr_op_record current;      /* phase, pass and tokens; the op that runs */
 } hr_probe;
@@ -34,6 +35,8 @@ hr_status hr_probe_init(hr_probe *probe);
 /* Space for so many records and spans, touched now; 0 records turn the recorder off and keep the space, so that turning it
  * on and off around a repetition disturbs no cache. */
 hr_status hr_probe_record(hr_probe *probe, size_t records, size_t spans, bool ring);
+/* Nothing is kept while it is paused, and nothing that was kept is lost. hr_probe_record ends a pause. */
+void hr_probe_pause(hr_probe *probe, bool paused);
 void hr_probe_reset(hr_probe *probe);
 /* Oldest first: a ring is turned until its oldest element is the first. */
 const void *hr_probe_read(hr_probe_store *store, size_t *n, size_t *lost);

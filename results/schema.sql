@@ -159,8 +159,8 @@ CREATE TABLE recorded (             -- a phase of a repetition with the recorder
     cell_id TEXT NOT NULL,
     i INTEGER NOT NULL,             -- recorded repetition, from 0
     phase TEXT NOT NULL,            -- prefill, decode
-    n INTEGER,                      -- requests (prefill) or steps (decode) in it
-    off_ns REAL,                    -- in the repetition without the recorder right before; NULL: none
+    n INTEGER,                      -- requests (prefill) or steps (decode) that were recorded
+    off_ns REAL,                    -- without the recorder: right before, or by the steps beside; NULL: none
     on_ns REAL,                     -- with the recorder
     op_ns REAL,                     -- sum of the ops in it
     n_ops REAL, n_jobs REAL,        -- ops, and times the team of threads ran

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Do the ranges that nsys sees take the time that the recorder says? Profiles one cell with the real nsys and lets the profiled sweep keep its
-# own ops; then adds up the ranges of the recorded repetitions, which are every second `request`, so that both say how long the same
-# calls took. Each op that takes over 200 us is compared. Exit 1 when one is off by more than 5 % or a call is missing, 2 when it
+# own ops; then adds up the ranges of the recorded repetitions, which are every second `request`, and of their recorded steps, which are every
+# other one (of four or more: --osl 5), so that both say how long the same calls took. Each op that takes over 200 us is compared. Exit 1 when one is off by more than 5 % or a call is missing, 2 when it
 # could not be tried. Of a minute or more, so no part of `make test`.
 # usage: nsys_agrees.sh BUILD SWEEP-FLAGS...     as build -m synth:llama-3.2-1b --quant int8 --isl 256 --osl 32
 build=$1; shift
@@ -31,8 +31,9 @@ awk -F, '
   file == 1 { # every range in order of its start
     if (!("Name" in at)) { for (i = 1; i <= NF; i++) at[$i] = i; if (!("Name" in at)) delete at; next }
     name = $at["Name"]; sub(/^headroom:/, "", name)
-    if (name == "request") requests++
-    if (requests % 2 == 0) { ns[name] += $at["Duration (ns)"]; calls[name]++ }
+    if (name == "request") { requests++; step = -1 }
+    if (name == "decode") step++
+    if (requests % 2 == 0 && (step < 0 || (step + requests / 2 - 1) % 2 == 0)) { ns[name] += $at["Duration (ns)"]; calls[name]++ }
     next
   }
   FNR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }

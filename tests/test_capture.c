@@ -80,7 +80,7 @@ static void recorded_repetitions_add_up(void **state) {
         const double ops = json_number_value(json_object_get(row, "op_ns"));
         assert_string_equal(text_of(row, "phase"), decodes ? "decode" : "prefill");
         assert_int_equal(json_integer_value(json_object_get(row, "i")), i / 2);
-        assert_int_equal(json_integer_value(json_object_get(row, "n")), decodes ? 4 : 2);
+        assert_int_equal(json_integer_value(json_object_get(row, "n")), 2);
         assert_true(json_number_value(json_object_get(row, "n_ops")) == (decodes ? 17 : 29));
         assert_true(json_number_value(json_object_get(row, "off_ns")) > 0);
         assert_true(json_number_value(json_object_get(row, "probe_ns")) >= 0);

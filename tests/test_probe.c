@@ -62,6 +62,26 @@ static void spin_share(void *context, unsigned thread, unsigned n_threads) {
     }
 }
 
+static void a_pause_keeps_what_there_is(void **state) {
+    (void)state;
+    hr_probe p;
+    OK(hr_probe_init(&p));
+    OK(hr_probe_record(&p, 8, 0, false));
+    for (int i = 0; i < 6; i++) {
+        hr_probe_pause(&p, i % 2 != 0);
+        assert_int_equal(hr_probe_on(&p), i % 2 == 0);
+        one_op(&p, HR_OP_DOWN, i);
+    }
+    size_t n, lost;
+    const hr_op_record *r = hr_probe_read(&p.records, &n, &lost);
+    assert_int_equal(n, 3);
+    assert_int_equal(lost, 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(r[i].layer, 2 * i);
+    OK(hr_probe_record(&p, 8, 0, false)); /* ends the pause */
+    assert_true(hr_probe_on(&p));
+    hr_probe_fini(&p);
+}
+
 static void a_job_tells_who_waited(void **state) {
     (void)state;
     enum { THREADS = 2, JOBS = 5 };
@@ -148,6 +168,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_ring_keeps_the_newest_in_order),
         cmocka_unit_test(without_a_ring_the_first_stay),
+        cmocka_unit_test(a_pause_keeps_what_there_is),
         cmocka_unit_test(a_job_tells_who_waited),
         cmocka_unit_test(recording_has_a_cost),
         cmocka_unit_test(names_are_op_and_phase),

@@ -32,7 +32,7 @@ hr_status hr_store_put_cell(hr_store *store, const char *run_id, const json_t *c
 /* The same with what else belongs to a cell, in the same transaction; each may be NULL.
  * ops rows may also hold mean_ns, imbalance_ns, handoff_ns (means of one call) and unit.
  * recorded: a row a recorded repetition and phase: {i, phase, n, off_ns, on_ns, op_ns, n_ops, n_jobs, probe_ns}, times of
- * one request (prefill) or one step (decode): off_ns of the repetition without the recorder right before (null: none),
+ * one request (prefill) or one step (decode): off_ns without the recorder, right before or of the steps beside (null: none),
  * on_ns with it, op_ns the sum of the ops in it, probe_ns what recording costs by calibration; n requests or steps. */
 typedef struct hr_cell_parts {
     const json_t *samples, *ops, *recorded;

@@ -47,9 +47,10 @@ struct hr_bench {
     uint64_t timed_allocations;
     double best_spin_ns;
     long page_faults, ctx_switches;
-    double op_share;       /* sum of the ops over the recorded time: mean of the recorded repetitions */
     hr_recorded *recorded; /* [RECORDED] */
     size_t n_recorded;
+    bool alternating; /* the repetition that runs is recorded, every other step of it */
+    double *ratios;   /* [steps] */
     double good;
 };
 
@@ -62,9 +63,19 @@ static hr_status run_pp(hr_bench *b, repetition *r) {
     return HR_OK;
 }
 
+/* In a recorded repetition every other step is recorded, so that each has neighbours that are not. */
+static bool is_recorded(const hr_bench *b, size_t step) {
+    return (step + b->n_recorded) % 2 == 0;
+}
+
+static void before_step(hr_bench *b, size_t step) {
+    if (b->alternating) hr_engine_record_pause(b->engine, !is_recorded(b, step));
+}
+
 static hr_status run_steps(hr_bench *b, repetition *r) {
     r->decode_start = hr_now_ns();
     for (size_t i = 0; i < b->steps; i++) {
+        before_step(b, i);
         HR_TRY(hr_engine_decode(b->engine, b->ids, b->fed + i * b->seqs, b->seqs));
         r->step_end[i] = hr_now_ns();
     }
@@ -102,6 +113,7 @@ static hr_status run_isl(hr_bench *b, repetition *r) {
     }
     r->decode_start = hr_now_ns();
     for (size_t i = 0; i < b->steps; i++) {
+        before_step(b, i);
         HR_TRY(hr_engine_decode(b->engine, b->ids, b->fed, b->seqs));
         for (size_t s = 0; s < b->seqs; s++) b->fed[s] = hr_engine_sample(b->engine, s, &greedy, &rng);
         r->step_end[i] = hr_now_ns();
@@ -241,26 +253,54 @@ static hr_phase_times phase_times(const hr_bench *b) {
          [HR_PHASE_DECODE] = b->steps ? (double)(r->end - r->decode_start) / (double)b->steps : NAN}};
 }
 
+/* Fewer steps than these are recorded all. */
+enum { ALTERNATE_STEPS = 4 };
+
+static double step_ns(const repetition *r, size_t i) {
+    return (double)(r->step_end[i] - (i ? r->step_end[i - 1] : r->decode_start));
+}
+
+/* Of a recorded step: on_ns is the mean of those, off_ns what it would be by the median ratio of each to its neighbours: what
+ * the machine does meanwhile meets both alike. */
+static void fold_alternating(const hr_bench *b, hr_recorded *kept) {
+    const repetition *r = &b->rep;
+    double sum = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < b->steps; i++) {
+        if (!is_recorded(b, i)) continue;
+        const double before = i ? step_ns(r, i - 1) : NAN, after = i + 1 < b->steps ? step_ns(r, i + 1) : NAN;
+        const double beside = isnan(before) ? after : isnan(after) ? before : (before + after) / 2;
+        b->ratios[n++] = step_ns(r, i) / beside;
+        sum += step_ns(r, i);
+    }
+    kept->n[HR_PHASE_DECODE] = n;
+    kept->on.ns[HR_PHASE_DECODE] = sum / (double)n;
+    kept->off.ns[HR_PHASE_DECODE] = sum / (double)n / hr_median(b->ratios, n);
+}
+
 /* One repetition with the recorder on. after_sample: right after a sample without it, and the pair gives the cost of
- * observing. */
+ * observing where its steps cannot. */
 static hr_status record_one(hr_bench *b, bool after_sample) {
     hr_recorded kept = {
         .n = {[HR_PHASE_PREFILL] = b->cell.kind == HR_CELL_TG ? 0 : b->seqs, [HR_PHASE_DECODE] = b->steps},
         .off = {{NAN, NAN}}};
-    if (after_sample) kept.off = phase_times(b), kept.off_wall_ns = (double)(b->rep.end - b->rep.start);
+    if (after_sample) kept.off = phase_times(b);
     HR_TRY(hr_engine_record(b->engine, b->record_capacity));
     hr_engine_record_reset(b->engine);
     const long faults = b->page_faults, switches = b->ctx_switches;
-    HR_TRY(repeat(b));
+    b->alternating = b->steps >= ALTERNATE_STEPS;
+    const hr_status status = repeat(b);
+    const bool alternated = b->alternating;
+    b->alternating = false;
+    HR_TRY(status);
     b->page_faults = faults, b->ctx_switches = switches;
     size_t n, lost;
     const hr_op_record *records = hr_engine_records(b->engine, &n, &lost);
-    const double took = (double)(b->rep.end - b->rep.start);
     if (!lost) {
         HR_TRY(hr_op_fold_add(b->ops, records, n));
-        b->op_share += hr_op_sum_ns(records, n) / took;
         hr_recorded_fold(&kept, records, n);
-        kept.on = phase_times(b), kept.on_wall_ns = took;
+        kept.on = phase_times(b);
+        if (alternated) fold_alternating(b, &kept);
         b->recorded[b->n_recorded++] = kept;
     } else {
         b->record_capacity = (n + lost) + (n + lost) / 8; /* the next one has room */
@@ -348,7 +388,7 @@ hr_status hr_bench_run(hr_bench *b, json_t **out) {
     hr_op_fold_destroy(b->ops);
     b->ops = NULL;
     HR_TRY(hr_op_fold_create(&b->ops));
-    b->best_spin_ns = INFINITY, b->n_recorded = 0, b->op_share = 0, b->good = 0, b->timed_allocations = 0;
+    b->best_spin_ns = INFINITY, b->n_recorded = 0, b->good = 0, b->timed_allocations = 0;
     const hr_record_cost cost = hr_engine_record_cost();
     HR_TRY(run_in_ranges(b, &warmups, &stop, &noise));
     HR_TRY(hr_bench_series_flags(&b->out));
@@ -363,18 +403,21 @@ hr_status hr_bench_run(hr_bench *b, json_t **out) {
         json_decref(json), json_decref(ops);
         return status;
     }
-    double pairs[RECORDED];
+    double pairs[RECORDED], op_share = 0;
     size_t n_pairs = 0;
-    for (size_t i = 0; i < b->n_recorded; i++)
-        if (b->recorded[i].off_wall_ns > 0)
-            pairs[n_pairs++] = (b->recorded[i].on_wall_ns / b->recorded[i].off_wall_ns - 1) * 100;
+    const size_t whole[HR_PHASE_COUNT] = {[HR_PHASE_PREFILL] = b->seqs, [HR_PHASE_DECODE] = b->steps};
+    for (size_t i = 0; i < b->n_recorded; i++) {
+        const double overhead = hr_recorded_overhead_pct(&b->recorded[i], whole);
+        if (isfinite(overhead)) pairs[n_pairs++] = overhead;
+        op_share += hr_recorded_op_share(&b->recorded[i]);
+    }
     json_object_set_new(json, "ops", ops);
     json_object_set_new(json, "recorded", recorded);
     json_object_set_new(json, "stop_reason", json_string(hr_stop_names[stop]));
     put_number(json, "noise_rel", noise);
     json_object_set_new(json, "warmups", json_integer((json_int_t)warmups));
     put_number(json, "probe_overhead_pct", n_pairs ? hr_median(pairs, n_pairs) : NAN);
-    put_number(json, "op_sum_share", b->n_recorded ? b->op_share / (double)b->n_recorded : NAN);
+    put_number(json, "op_sum_share", b->n_recorded ? op_share / (double)b->n_recorded : NAN);
     json_object_set_new(json, "timed_allocations", json_integer((json_int_t)b->timed_allocations));
     json_object_set_new(json, "page_faults", json_integer(b->page_faults));
     json_object_set_new(json, "ctx_switches", json_integer(b->ctx_switches));
@@ -430,8 +473,9 @@ static hr_status make_buffers(hr_bench *b) {
     b->rep.step_end = hr_calloc(steps, sizeof(uint64_t));
     b->times = hr_calloc(1 + steps, sizeof *b->times);
     b->recorded = hr_calloc(RECORDED, sizeof *b->recorded);
+    b->ratios = hr_calloc(steps + 1, sizeof *b->ratios);
     bool whole = b->prompts && b->fed && b->ids && b->rep.begun && b->rep.prefilled && b->rep.first &&
-                 b->rep.step_end && b->times && b->recorded;
+                 b->rep.step_end && b->times && b->recorded && b->ratios;
     if (b->options.text && b->cell.kind == HR_CELL_ISL) {
         b->slices = hr_calloc(S, sizeof *b->slices);
         b->slice_bytes = hr_calloc(S, sizeof *b->slice_bytes);
@@ -476,7 +520,7 @@ void hr_bench_name(hr_bench *b, const char *name) {
 void hr_bench_destroy(hr_bench *b) {
     if (!b) return;
     hr_input_fini(&b->input);
-    hr_free(b->prompts), hr_free(b->fed), hr_free(b->ids), hr_free(b->times), hr_free(b->recorded);
+    hr_free(b->prompts), hr_free(b->fed), hr_free(b->ids), hr_free(b->times), hr_free(b->recorded), hr_free(b->ratios);
     hr_free(b->rep.begun), hr_free(b->rep.prefilled), hr_free(b->rep.first), hr_free(b->rep.step_end);
     hr_free((void *)b->slices), hr_free(b->slice_bytes);
     hr_bench_series_reset(&b->out);

@@ -12,6 +12,22 @@ void hr_recorded_fold(hr_recorded *r, const hr_op_record *records, size_t n) {
     }
 }
 
+double hr_recorded_overhead_pct(const hr_recorded *r, const size_t whole[HR_PHASE_COUNT]) {
+    double on = 0, off = 0;
+    for (int p = 0; p < HR_PHASE_COUNT; p++) {
+        if (!r->n[p]) continue;
+        on += r->on.ns[p] * (double)whole[p], off += r->off.ns[p] * (double)whole[p];
+    }
+    return (on / off - 1) * 100;
+}
+
+double hr_recorded_op_share(const hr_recorded *r) {
+    double ops = 0, time = 0;
+    for (int p = 0; p < HR_PHASE_COUNT; p++)
+        if (r->n[p]) ops += r->op_ns[p], time += r->on.ns[p] * (double)r->n[p];
+    return ops / time;
+}
+
 static json_t *phase_row(const hr_recorded *r, size_t i, int p, hr_record_cost cost) {
     const double n = (double)r->n[p], ops = r->n_ops[p] / n, jobs = r->n_jobs[p] / n;
     return json_pack("{s:I, s:s, s:I, s:o, s:o, s:o, s:f, s:f, s:o}", "i", (json_int_t)i, "phase", hr_phase_names[p],
