@@ -544,6 +544,38 @@ static void flags_of_an_older_store(void **state) {
     hr_store_close(store);
 }
 
+/* Two files of llama-bench, as other programs write them: the build is no part of a cell, so they join. */
+static void files_of_another_tool(void **state) {
+    (void)state;
+    char name[2][400], text[4096];
+    json_t *cells[2], *run;
+    for (int s = 0; s < 2; s++) {
+        size_t used = (size_t)snprintf(
+            text, sizeof text,
+            "[{\"build_commit\": \"%d\", \"cpu_info\": \"c\", \"model_filename\": \"m.gguf\", \"model_type\": \"t\","
+            "\"n_batch\": 1, \"n_ubatch\": 1, \"n_threads\": 2, \"n_prompt\": 0, \"n_gen\": 16, \"samples_ns\": [",
+            s);
+        for (size_t i = 0; i < N; i++)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%.0f", i ? ", " : "",
+                                     ((s ? 110 : 100) + jitter[i]) * 1e6);
+        used += (size_t)snprintf(text + used, sizeof text - used, "]}]");
+        snprintf(name[s], sizeof name[s], "%s/%d.json", folder, s);
+        write_file(name[s], text, used);
+        assert_true(hr_compare_is_file(name[s]));
+        ok(hr_compare_load(NULL, name[s], &cells[s], &run));
+        json_decref(run);
+    }
+    json_t *r = compared(cells[0], cells[1], NULL);
+    word_is(row_of(r, 0), "verdict", "slower");
+    word_is(row_of(r, 0), "metric", "tpot_excl_first_ms");
+    near_to(hr_num(row_of(r, 0), "a_median"), 100.025 / 16, 1e-9);
+    json_decref(r);
+    write_file(name[0], "{", 1);
+    fails(hr_compare_load(NULL, name[0], &cells[0], &run), HR_ERR_INPUT, "0.json");
+    assert_false(hr_compare_is_file("last"));
+    assert_false(hr_compare_is_file(folder));
+}
+
 static void shares(void **state) {
     (void)state;
     double v = 0;
@@ -580,6 +612,7 @@ int main(void) {
         cmocka_unit_test(ops_that_moved),
         T(stored_runs),
         T(flags_of_an_older_store),
+        T(files_of_another_tool),
         cmocka_unit_test(shares),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* The cells of a run or of a file, with what a comparison asks of each beside its own keys. */
 #include "harness/compare/compare_internal.h"
 
+#include "harness/cli/read_file.h"
+#include "harness/exchange/exchange.h"
 #include "harness/formats/json_get.h"
 #include "kernels/base/memory.h"
 
@@ -64,9 +66,24 @@ static hr_status load_run(hr_store *store, const char *run_id, json_t **cells, j
     return HR_OK;
 }
 
+static const char STORE[] = "SQLite format 3"; /* NUL included: how such a file begins */
+
 static hr_status load_file(const char *path, json_t **cells, json_t **run) {
-    (void)cells, (void)run;
-    HR_FAIL(HR_ERR_INPUT, "%.200s: files are not read yet; put it into the store first", path);
+    char *text;
+    size_t n;
+    hr_imported file;
+    HR_TRY(hr_read_file(path, &text, &n));
+    if (n >= sizeof STORE && !memcmp(text, STORE, sizeof STORE)) {
+        hr_free(text);
+        HR_FAIL(HR_ERR_INPUT, "%.200s is a store: name a run of it, with --db %.200s", path, path);
+    }
+    const hr_status parsed = hr_import_parse(text, n, path, NULL, &file);
+    hr_free(text);
+    if (parsed != HR_OK) return parsed;
+    *cells = json_incref(file.cells), *run = json_incref(file.run);
+    const hr_status status = add_machine(file.cells, file.machine);
+    hr_imported_fini(&file);
+    return status;
 }
 
 static hr_status load(hr_store *store, const char *text, json_t **cells, json_t **run) {

@@ -217,6 +217,18 @@ static void print_summary(FILE *f, bool md, const json_t *comparison, bool apart
     fputs(md ? "**\n" : "\n", f);
 }
 
+/* What was measured in pairs says how. */
+static void print_pairs(FILE *f, bool md, const json_t *comparison) {
+    static const char *const sides[] = {"a", "b"};
+    if (!json_is_integer(json_object_get(comparison, "pairs"))) return;
+    fprintf(f, "%.0f pairs, %.0f repeated", hr_num(comparison, "pairs"), hr_num(comparison, "repeated"));
+    for (size_t s = 0; s < 2; s++) {
+        const json_t *side = json_object_get(comparison, sides[s]);
+        fprintf(f, "; %s %s (%s)", s ? "B" : "A", hr_word(side, "program"), hr_word(side, "build_commit"));
+    }
+    fputs(md ? "\n\n" : "\n", f);
+}
+
 static hr_status print_people(hr_format format, FILE *f, const json_t *comparison) {
     const bool md = format == HR_FORMAT_MD;
     const json_t *cells = json_object_get(comparison, "cells"), *first = json_array_get(cells, 0);
@@ -226,6 +238,7 @@ static hr_status print_people(hr_format format, FILE *f, const json_t *compariso
     if (apart)
         fprintf(f, md ? "A is %s, B is %s\n\n" : "A is %s, B is %s\n", hr_word(first, "machine_a"),
                 hr_word(first, "machine_b"));
+    print_pairs(f, md, comparison);
     hr_status status = json_array_size(rows) ? write_table(format, f, rows, apart) : HR_OK;
     if (status == HR_OK) {
         print_reasons(f, md, rows);

@@ -128,10 +128,16 @@ static void end_all(pid_t pid) {
 
 /* ---- running -------------------------------------------------------------------------------------------------------- */
 
-/* Until both outputs end; a daemon may hold them open, so the child's end counts too. */
-static hr_status follow(pid_t pid, stream *out, stream *err, int *status) {
+static bool past(uint64_t deadline) {
+    return deadline && hr_now_ns() > deadline;
+}
+
+/* Until both outputs end; a daemon may hold them open, so the child's end counts too. deadline: hr_now_ns, 0: none; *late
+ * when it came first. */
+static hr_status follow(pid_t pid, stream *out, stream *err, uint64_t deadline, int *status, bool *late) {
     bool ended = false;
     while (out->fd >= 0 || err->fd >= 0) {
+        if (!ended && (*late = past(deadline))) return HR_OK;
         struct pollfd fds[2] = {{.fd = out->fd, .events = POLLIN}, {.fd = err->fd, .events = POLLIN}};
         const int n = poll(fds, 2, ended ? 0 : POLL_MS);
         if (hr_interrupted()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
@@ -142,6 +148,7 @@ static hr_status follow(pid_t pid, stream *out, stream *err, int *status) {
     }
     while (!ended) {
         if (hr_interrupted()) HR_FAIL(HR_ERR_INTERRUPTED, "interrupted");
+        if ((*late = past(deadline))) return HR_OK;
         ended = gone(pid, POLL_MS, status);
     }
     return HR_OK;
@@ -184,6 +191,12 @@ static hr_status to_argv(const json_t *words, char *argv[WORDS_MAX + 1]) {
 }
 
 hr_status hr_child_run(const json_t *words, hr_child *child) {
+    return hr_child_run_for(words, 0, child);
+}
+
+hr_status hr_child_run_for(const json_t *words, double limit_s, hr_child *child) {
+    const uint64_t deadline = limit_s > 0 ? hr_now_ns() + (uint64_t)(limit_s * 1e9) : 0;
+    bool late = false;
     char *argv[WORDS_MAX + 1];
     stream out = {.fd = -1, .whole = true}, err = {.fd = -1};
     int status = 0, was = 0;
@@ -194,13 +207,14 @@ hr_status hr_child_run(const json_t *words, hr_child *child) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     hr_status result = start(argv, &out, &err, &pid);
     if (result == HR_OK) {
-        result = follow(pid, &out, &err, &status);
-        if (result != HR_OK) end_all(pid);
+        result = follow(pid, &out, &err, deadline, &status, &late);
+        if (result != HR_OK || late) end_all(pid);
     }
     prctl(PR_SET_CHILD_SUBREAPER, was);
     close_fd(&out.fd), close_fd(&err.fd);
     if (!last_line(&err, child->last)) last_line(&out, child->last);
     child->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    child->timed_out = late;
     child->out = out.text, child->n_out = out.n, child->err = err.text;
     if (result != HR_OK) hr_child_fini(child);
     return result;

@@ -8,8 +8,9 @@
 
 enum { HR_CHILD_LAST = 400 };
 typedef struct hr_child {
-    int code;  /* its exit code; 128 + signal when one ended it */
-    char *out; /* what it printed on stdout, with a NUL behind its n_out bytes
+    int code;      /* its exit code; 128 + signal when one ended it */
+    int timed_out; /* it ran past its limit and was ended */
+    char *out;     /* what it printed on stdout, with a NUL behind its n_out bytes
                  * (NULL: nothing) */
     size_t n_out;
     char *err;                /* the end of what it printed on stderr, or NULL */
@@ -21,5 +22,7 @@ void hr_child_fini(hr_child *child);
  * own. ERR_IO when it cannot be run, ERR_MEMORY, ERR_INTERRUPTED after Ctrl-C (hr_interrupt_install): then it and what it
  * started were asked to end, and killed where they did not. A code other than 0 is no failure here. */
 hr_status hr_child_run(const json_t *words, hr_child *out);
+/* The same with a limit in seconds (0: none), past which it is ended as after Ctrl-C: no failure here, timed_out says it. */
+hr_status hr_child_run_for(const json_t *words, double limit_s, hr_child *out);
 
 #endif
