@@ -22,6 +22,7 @@ for job in "$@"; do
     want python3 command -v python3
     want python3-pip python3 -m pip --version
     want gnuplot-nox command -v gnuplot
+    want libxml2-utils command -v xmllint
     want qemu-user command -v qemu-x86_64 ;;
   valgrind)
     why="to test"

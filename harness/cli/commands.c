@@ -6,7 +6,7 @@ extern const hr_command hr_command_explain, hr_command_trace;
 extern const hr_command hr_command_nsys, hr_command_ncu;
 extern const hr_command hr_command_observe;
 extern const hr_command hr_command_advise;
-extern const hr_command hr_command_compare, hr_command_ab;
+extern const hr_command hr_command_ab, hr_command_compare, hr_command_gate;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
@@ -27,6 +27,7 @@ const hr_command *const hr_commands[] = {
 
     &hr_command_ab,
     &hr_command_compare,
+    &hr_command_gate,
 
     &hr_command_report,
     &hr_command_runs,

@@ -21,6 +21,9 @@ void hr_store_close(hr_store *store);
  * new hex id (hr_free it). */
 hr_status hr_store_begin_run(hr_store *store, const json_t *run, const json_t *machine, char **run_id);
 hr_status hr_store_end_run(hr_store *store, const char *run_id, int exit_code);
+/* What a gate said of the run, kept in its record (key `gate` of hr_store_runs; the newest counts): {verdict, exit_code,
+ * baseline, time}. */
+hr_status hr_store_put_gate(hr_store *store, const char *run_id, const json_t *gate);
 /* cell: keys of cell_keys.h (its run_id is set here). samples: [{"ns": n, "flags": text|null}]; ops: [{phase, layer,
  * op, kernel, n, median_ns, bytes, flops}]; both may be NULL. A cell of the same id in the run is replaced, and its
  * ranges go. */

@@ -105,6 +105,18 @@ hr_status hr_store_end_run(hr_store *store, const char *run_id, int exit_code) {
     return status;
 }
 
+hr_status hr_store_put_gate(hr_store *store, const char *run_id, const json_t *gate) {
+    sqlite3_stmt *s;
+    HR_TRY(hr_store_prepare(store, "UPDATE run SET json = json_set(json, '$.gate', json(?)) WHERE run_id = ?", &s));
+    int rc = hr_store_bind_dump(s, 1, gate);
+    if (rc == SQLITE_OK) rc = hr_store_bind_text(s, 2, run_id);
+    if (rc == SQLITE_OK) rc = sqlite3_step(s);
+    hr_status status = hr_store_check(store, rc);
+    sqlite3_finalize(s);
+    if (status == HR_OK && sqlite3_changes(store->db) == 0) return no_such_run(store, run_id);
+    return status;
+}
+
 /* ---- cells ---- */
 
 hr_status hr_store_require_run(hr_store *store, const char *run_id) {

@@ -1,0 +1,305 @@
+/* headroom gate: a comparison as one exit code, and the files that CI systems read. */
+#include "harness/cli/option_groups.h"
+#include "harness/cli/output.h"
+#include "harness/cli/read_file.h"
+#include "harness/compare/compare_options.h"
+#include "harness/formats/json_get.h"
+#include "harness/gate/gate.h"
+#include "kernels/base/memory.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WHAT  "What is judged"
+#define HOW   "How it is judged"
+#define FILES "What is written"
+
+typedef struct call {
+    const hr_args *args;
+    hr_output output;
+    hr_compare_rule limits;
+    hr_gate_rule rule;
+    json_t *allowed, *comparison, *verdict;
+    char *candidate_id; /* of the store; NULL: a file or a program */
+} call;
+
+/* ---- the rule ----------------------------------------------------------------------------------------------------- */
+
+static hr_status read_allowed(call *c) {
+    const char *path = hr_args_text(c->args, "--allow");
+    char *text;
+    size_t n;
+    if (!path) return HR_OK;
+    HR_TRY(hr_read_file(path, &text, &n));
+    const hr_status status = strlen(text) == n ? hr_gate_allow_parse(text, path, &c->allowed)
+                                               : hr_fail(HR_ERR_INPUT, "%.200s holds a NUL byte: it is no text", path);
+    hr_free(text);
+    c->rule.allowed = c->allowed;
+    return status;
+}
+
+static hr_status rule_of(call *c) {
+    size_t n;
+    const char *const *budgets = hr_args_texts(c->args, "--budget", &n);
+    HR_TRY(hr_compare_rule_of(c->args, &c->limits));
+    c->limits.holm = true;
+    c->rule = (hr_gate_rule){.now = time(NULL),
+                             .same_session = hr_args_flag(c->args, "--same-session"),
+                             .spread = NAN,
+                             .effect = c->limits.effect,
+                             .level = c->limits.level};
+    for (size_t i = 0; i < n; i++) HR_TRY(hr_gate_budgets_parse(budgets[i], &c->rule));
+    return read_allowed(c);
+}
+
+static hr_status check_flags(const hr_args *args) {
+    if (!hr_args_given(args, "--baseline"))
+        HR_FAIL(HR_ERR_USAGE, "gate needs --baseline RUN: what is the newest run judged against?");
+    return HR_OK;
+}
+
+/* ---- stored runs -------------------------------------------------------------------------------------------------- */
+
+typedef struct side {
+    const char *text; /* as given; a run's id where it was looked up */
+    json_t *cells, *run;
+} side;
+
+static const char *id_of(const side *s) {
+    return hr_compare_is_file(s->text) ? "" : hr_word(s->run, "run_id");
+}
+
+/* The op rows of a cell on both sides, where both are in the store. */
+static hr_status add_ops_of(hr_store *store, const side sides[2], const char *cell_id, json_t *all) {
+    json_t *a = NULL, *b = NULL, *rows = NULL;
+    hr_status status = hr_store_ops(store, id_of(&sides[0]), cell_id, &a);
+    if (status == HR_OK) status = hr_store_ops(store, id_of(&sides[1]), cell_id, &b);
+    if (status == HR_OK) status = hr_compare_ops(a, b, &rows);
+    json_decref(a), json_decref(b);
+    HR_TRY(status);
+    return json_object_set_new(all, cell_id, rows) == 0 ? HR_OK : hr_fail(HR_ERR_MEMORY, "out of memory for ops");
+}
+
+static hr_status add_ops(hr_store *store, const side sides[2], json_t *comparison) {
+    json_t *all = json_object(), *row;
+    size_t i;
+    if (!all || json_object_set_new(comparison, "ops", all) != 0) HR_FAIL(HR_ERR_MEMORY, "out of memory for ops");
+    if (!*id_of(&sides[0]) || !*id_of(&sides[1])) return HR_OK;
+    json_array_foreach(json_object_get(comparison, "cells"), i, row) {
+        const char *id = hr_word(row, "cell_id");
+        if (hr_num(row, "b_median") > hr_num(row, "a_median") && *id && !json_object_get(all, id))
+            HR_TRY(add_ops_of(store, sides, id, all));
+    }
+    return HR_OK;
+}
+
+static hr_status find_last_good(call *c, hr_store *store, const char *candidate, char **run_id) {
+    bool passed;
+    char *id;
+    if (!store || hr_compare_is_file(candidate))
+        HR_FAIL(HR_ERR_USAGE,
+                "--baseline last-good looks in a store before a run of it: name files by --baseline FILE");
+    HR_TRY(hr_store_resolve_run(store, candidate, &id));
+    const hr_status status = hr_gate_last_good(store, id, run_id, &passed);
+    hr_free(id);
+    if (status == HR_OK && !passed && !c->output.quiet)
+        fprintf(stderr, "no run has passed a gate yet: the baseline is %s, which none refused\n", *run_id);
+    return status;
+}
+
+static hr_status compare_stored(call *c, hr_store *store, side sides[2]) {
+    char *good = NULL;
+    hr_status status = HR_OK;
+    if (!strcmp(sides[0].text, "last-good")) {
+        status = find_last_good(c, store, sides[1].text, &good);
+        sides[0].text = good;
+    }
+    for (int s = 0; s < 2 && status == HR_OK; s++)
+        status = hr_compare_load(store, sides[s].text, &sides[s].cells, &sides[s].run);
+    if (status == HR_OK &&
+        (*id_of(&sides[0]) ? !strcmp(id_of(&sides[0]), id_of(&sides[1])) : !strcmp(sides[0].text, sides[1].text)))
+        status =
+            hr_fail(HR_ERR_USAGE, "baseline and candidate are the same run: a run compared with itself always passes");
+    if (status == HR_OK) status = hr_compare_cells(sides[0].cells, sides[1].cells, &c->limits, &c->comparison);
+    if (status == HR_OK && store) status = add_ops(store, sides, c->comparison);
+    for (int s = 0; s < 2 && status == HR_OK; s++) {
+        const char *id = id_of(&sides[s]);
+        json_t *name = json_string(*id ? id : sides[s].text);
+        if (!name || json_object_set_new(c->comparison, s ? "candidate" : "baseline", name) != 0)
+            status = hr_fail(HR_ERR_MEMORY, "out of memory while judging");
+        if (s && *id && !(c->candidate_id = hr_strdup(id))) status = hr_fail(HR_ERR_MEMORY, "out of memory for an id");
+    }
+    hr_free(good);
+    return status;
+}
+
+static hr_status run_stored(call *c) {
+    const char *db = hr_args_text(c->args, "--db");
+    side sides[2] = {{.text = hr_args_text(c->args, "--baseline")}, {.text = hr_args_text(c->args, "--candidate")}};
+    const bool files = hr_compare_is_file(sides[0].text) && hr_compare_is_file(sides[1].text);
+    hr_store *store = NULL;
+    if (!files && strcmp(db, "none") != 0) HR_TRY(hr_store_open(db, false, &store));
+    const hr_status status = compare_stored(c, store, sides);
+    hr_store_close(store);
+    for (int s = 0; s < 2; s++) json_decref(sides[s].cells), json_decref(sides[s].run);
+    return status;
+}
+
+/* ---- what comes of it --------------------------------------------------------------------------------------------- */
+
+typedef hr_status (*writer)(FILE *stream, const json_t *verdict);
+
+static hr_status write_file(const char *path, writer write, const json_t *verdict) {
+    hr_out out;
+    if (!path) return HR_OK;
+    HR_TRY(hr_out_open(path, &out));
+    const hr_status status = write(out.stream, verdict);
+    if (status == HR_OK) return hr_out_commit(&out);
+    hr_out_abandon(&out);
+    return status;
+}
+
+static bool annotates(const hr_args *args) {
+    const char *word = hr_args_text(args, "--annotations"), *there = getenv("GITHUB_ACTIONS");
+    return !strcmp(word, "on") || (!strcmp(word, "auto") && there && !strcmp(there, "true"));
+}
+
+static hr_status print(const call *c) {
+    hr_out out;
+    HR_TRY(hr_out_open(c->output.file, &out));
+    const hr_status status = hr_gate_print(c->output.format, out.stream, c->verdict);
+    if (status != HR_OK) {
+        hr_out_abandon(&out);
+        return status;
+    }
+    HR_TRY(hr_out_commit(&out));
+    return c->output.to_stderr ? hr_gate_print(c->output.err_format, stderr, c->verdict) : HR_OK;
+}
+
+/* For --baseline last-good of the nights to come. A store that cannot be written to changes no verdict. */
+static void remember(const call *c) {
+    hr_store *store;
+    char now[32];
+    const struct tm *utc = gmtime(&c->rule.now);
+    if (!c->candidate_id || !utc) return;
+    strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", utc);
+    json_t *gate = json_pack("{s:O, s:O, s:O, s:s}", "verdict", json_object_get(c->verdict, "verdict"), "exit_code",
+                             json_object_get(c->verdict, "exit_code"), "baseline",
+                             json_object_get(c->verdict, "baseline"), "time", now);
+    hr_status status = hr_store_open(hr_args_text(c->args, "--db"), true, &store);
+    if (status == HR_OK) {
+        status = hr_store_put_gate(store, c->candidate_id, gate);
+        hr_store_close(store);
+    }
+    json_decref(gate);
+    if (status != HR_OK && !c->output.quiet) fprintf(stderr, "the verdict was not stored: %s\n", hr_error());
+}
+
+static hr_status deliver(const call *c) {
+    HR_TRY(write_file(hr_args_text(c->args, "--junit"), hr_gate_junit, c->verdict));
+    HR_TRY(write_file(hr_args_text(c->args, "--summary"), hr_gate_summary, c->verdict));
+    if (annotates(c->args)) hr_gate_annotations(stderr, c->verdict);
+    remember(c);
+    return print(c);
+}
+
+/* Before long work: can all that is asked for be written? */
+static hr_status check_files(const call *c) {
+    static const char *const flags[] = {"--junit", "--summary"};
+    HR_TRY(hr_output_check(&c->output));
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        const hr_output file = {.file = hr_args_text(c->args, flags[i])};
+        if (file.file) HR_TRY(hr_output_check(&file));
+    }
+    return HR_OK;
+}
+
+static hr_status gate(call *c) {
+    HR_TRY(check_flags(c->args));
+    HR_TRY(hr_output_resolve(c->args, &c->output));
+    HR_TRY(rule_of(c));
+    HR_TRY(check_files(c));
+    HR_TRY(run_stored(c));
+    HR_TRY(hr_gate_judge(c->comparison, &c->rule, &c->verdict));
+    return deliver(c);
+}
+
+static int run(const hr_args *args) {
+    call c = {.args = args};
+    const hr_status status = gate(&c);
+    const int code = (int)json_integer_value(json_object_get(c.verdict, "exit_code"));
+    json_decref(c.allowed), json_decref(c.comparison), json_decref(c.verdict);
+    hr_free(c.candidate_id);
+    return status == HR_OK ? code : hr_report_failure();
+}
+
+static const char *const annotation_words[] = {"auto", "on", "off", NULL};
+static const hr_opt opt_baseline = {
+    .name = "--baseline",
+    .group = WHAT,
+    .kind = HR_OPT_TEXT,
+    .min = 1,
+    .metavar = "RUN",
+    .help = "a stored run or a file to compare with; last-good: the newest that passed a gate"};
+static const hr_opt opt_candidate = {.name = "--candidate",
+                                     .group = WHAT,
+                                     .kind = HR_OPT_TEXT,
+                                     .min = 1,
+                                     .fallback = "last",
+                                     .metavar = "RUN",
+                                     .help = "the stored run or file that is judged"};
+static const hr_opt opt_same_session = {
+    .name = "--same-session",
+    .group = HOW,
+    .kind = HR_OPT_FLAG,
+    .help = "both runs were measured in one session: their samples may be compared as they are"};
+static const hr_opt opt_budget = {.name = "--budget",
+                                  .group = HOW,
+                                  .kind = HR_OPT_TEXTS,
+                                  .metavar = "M=+X%",
+                                  .help =
+                                      "how much slower a metric may be: ttft tpot itl e2e pp tg, as ttft=+5%,tpot=+3%"};
+static const hr_opt opt_allow = {.name = "--allow",
+                                 .group = HOW,
+                                 .kind = HR_OPT_TEXT,
+                                 .min = 1,
+                                 .metavar = "FILE",
+                                 .help = "known slowdowns, one a line: CELL METRIC until YYYY-MM-DD: reason"};
+static const hr_opt opt_junit = {
+    .name = "--junit", .group = FILES, .kind = HR_OPT_TEXT, .min = 1, .metavar = "FILE", .help = "JUnit XML"};
+static const hr_opt opt_summary = {.name = "--summary",
+                                   .group = FILES,
+                                   .kind = HR_OPT_TEXT,
+                                   .min = 1,
+                                   .metavar = "FILE",
+                                   .help = "a summary in GitHub's Markdown"};
+static const hr_opt opt_annotations = {.name = "--annotations",
+                                       .group = FILES,
+                                       .kind = HR_OPT_WORD,
+                                       .choices = annotation_words,
+                                       .fallback = "auto",
+                                       .metavar = "WHEN",
+                                       .help = "::error lines on stderr; auto: where GITHUB_ACTIONS is true"};
+
+static const hr_opt *const options[] = {&opt_baseline,    &opt_candidate,  &opt_same_session, &opt_budget,
+                                        &opt_allow,       HR_OPTS_COMPARE, &opt_junit,        &opt_summary,
+                                        &opt_annotations, HR_OPTS_OUTPUT,  &hr_opt_db,        NULL};
+static const char *const examples[] = {"headroom gate --baseline last~1 --same-session",
+                                       "the newest run against the one before it, measured right after each other",
+                                       "headroom gate --baseline last-good --budget ttft=+5%,tpot=+3% --junit gate.xml",
+                                       "against the last night that passed, by shares of the roof", NULL};
+
+const hr_command hr_command_gate = {
+    .name = "gate",
+    .task = "Judge",
+    .summary = "one verdict as an exit code: 0 pass, 1 regression, 3 inconclusive, 4 cells failed; JUnit, Markdown",
+    .synopsis =
+        "headroom gate --baseline RUN|last-good [--candidate RUN] [--same-session] [--budget M=+X%,...] [--allow "
+        "FILE] [--junit FILE]",
+    .options = options,
+    .examples = examples,
+    .run = run,
+};
