@@ -10,7 +10,7 @@ extern const hr_command hr_command_ab, hr_command_compare, hr_command_gate;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
 extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
-extern const hr_command hr_command_import;
+extern const hr_command hr_command_import, hr_command_export, hr_command_merge, hr_command_prune;
 
 /* clang-format off */
 const hr_command *const hr_commands[] = {
@@ -42,6 +42,9 @@ const hr_command *const hr_commands[] = {
     &hr_command_inspect,
 
     &hr_command_import,
+    &hr_command_export,
+    &hr_command_merge,
+    &hr_command_prune,
     NULL,
 };
 /* clang-format on */

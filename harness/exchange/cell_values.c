@@ -82,8 +82,9 @@ static bool all_of(const json_t *list, bool (*fits)(const json_t *)) {
 static bool is_text(const json_t *v) {
     return json_is_string(v);
 }
-static bool is_number(const json_t *v) {
-    return json_is_number(v);
+static bool
+is_sample(const json_t *v) { /* samples_flags hold texts; which of the others may be null says who reads them */
+    return json_is_number(v) || json_is_string(v) || json_is_null(v);
 }
 
 /* An object with these parts and no other. */
@@ -130,7 +131,7 @@ json_t *hr_key_value(hr_kind kind, const json_t *given) {
         fits = all_of(given, is_text);
         break;
     case HR_KIND_SAMPLES:
-        fits = all_of(given, is_number);
+        fits = all_of(given, is_sample);
         break;
     default:
         fits = parts_fit(kind, given);

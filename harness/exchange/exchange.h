@@ -1,7 +1,8 @@
 /* exchange.h - results of other tools as runs of the store, and ours as their files. Parsers are fuzzed; what cannot be mapped is
  * listed, not guessed.
  *
- * formats: llama-bench-json, llama-bench-jsonl, llama-bench-csv, google-benchmark, headroom (sweep's json, jsonl, csv);
+ * formats: llama-bench-json, llama-bench-jsonl, llama-bench-csv, google-benchmark, headroom-json, -jsonl, -csv (what sweep
+ * prints); llama-bench and headroom: import tells which of the three, export writes json;
  * export also customSmallerIsBetter (github-action-benchmark), googlecpp, cpp_google (bencher), benchstat. */
 #ifndef HR_EXCHANGE_H
 #define HR_EXCHANGE_H
@@ -24,10 +25,5 @@ void hr_imported_fini(hr_imported *imported);
 hr_status hr_import_store(hr_store *store, const hr_imported *imported, char **run_id);
 hr_status hr_export(hr_store *store, const char *run_id, const char *format, FILE *stream, json_t **unmapped);
 const char *const *hr_exchange_formats(bool import); /* NULL-ended */
-
-/* Runs of other stores, copied whole; a run that is there already is skipped. {runs, cells, skipped}. */
-hr_status hr_store_merge(hr_store *into, const char *path, json_t **counts);
-/* Drops samples, ops and ranges of runs that started before `before` (UTC, ISO 8601); medians stay. dry: counts only. */
-hr_status hr_store_prune(hr_store *store, const char *before, bool dry, json_t **counts);
 
 #endif

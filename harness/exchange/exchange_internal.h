@@ -87,21 +87,25 @@ bool hr_utc_of(const char *text, char out[21]);
 /* ---- writing ---- */
 
 typedef struct hr_export_job {
+    const char *format;
     FILE *stream;
     const json_t *cells, *run, *machine;
-    json_t *samples; /* {cell_id: [{i, ns, flags}]} */
     json_t *notes;
     size_t written; /* cells */
 } hr_export_job;
-/* Cells that another tool's file may hold: ok, not simulated; what is left out is noted. */
-bool hr_export_takes(hr_export_job *job, const json_t *cell, const char *tool);
-/* "m.gguf int8 tg128 1a2b3c4d": short, the same every night, different for every cell; Google's own rows keep their name.
- * hr_free it. */
+
+/* Cells that another tool's file may hold: ok, and no simulation; what is left out is noted. */
+bool hr_export_takes(hr_export_job *job, const json_t *cell);
+/* Notes the keys of a cell that hold something and are not among `known` (NULL-ended). */
+bool hr_export_note_rest(hr_export_job *job, const json_t *cell, const char *const *known);
+/* "m.gguf int8 tg128 1a2b3c4d": short, the same every night, different for every cell; what had a name of its own in
+ * another tool keeps it. hr_free it. */
 char *hr_export_label(const json_t *cell);
-/* Samples without those flagged throttled, as long as others remain: array of numbers, new reference. */
-json_t *hr_export_samples(hr_export_job *job, const json_t *cell);
-/* Names of the time distributions a cell has, NULL-ended; at most 7. */
-size_t hr_export_times(const json_t *cell, const char *names[8]);
+/* Samples without those flagged throttled, as long as others remain. New reference; NULL when out of memory. */
+json_t *hr_export_samples(hr_export_job *job, const json_t *cell, const char *key);
+/* Names of the time distributions a cell has, NULL-ended; returns how many. */
+enum { HR_EXPORT_TIMES = 7 };
+size_t hr_export_times(const json_t *cell, const char *names[HR_EXPORT_TIMES + 1]);
 
 hr_status hr_export_llama(hr_export_job *job, hr_container container);
 hr_status hr_export_google(hr_export_job *job);

@@ -183,12 +183,14 @@ static hr_status find_machine(hr_store *store, const hr_imported *imported, json
 }
 
 static hr_status put_cell(hr_store *store, const char *run_id, const json_t *cell) {
-    const json_t *given = json_object_get(cell, "samples_ns");
+    const json_t *given = json_object_get(cell, "samples_ns"), *flags = json_object_get(cell, "samples_flags");
     json_t *samples = json_array(), *ns;
     size_t i;
     bool ok = samples != NULL;
-    json_array_foreach((json_t *)given, i, ns) ok =
-        ok && json_array_append_new(samples, json_pack("{s:O, s:n}", "ns", ns, "flags")) == 0;
+    json_array_foreach((json_t *)given, i, ns) {
+        const char *flag = json_string_value(json_array_get(flags, i));
+        ok = ok && json_array_append_new(samples, json_pack("{s:O, s:s?}", "ns", ns, "flags", flag)) == 0;
+    }
     const hr_status status = ok ? hr_store_put_cell(store, run_id, cell, samples, NULL)
                                 : hr_fail(HR_ERR_MEMORY, "out of memory while storing an imported cell");
     json_decref(samples);

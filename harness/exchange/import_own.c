@@ -119,11 +119,9 @@ hr_status hr_import_own(hr_import *im) {
         }
         HR_TRY(hr_import_take(im, row, cell, NULL));
     }
-    if (im->container == HR_CONTAINER_CSV && !hr_note(im->notes, "samples_ns, samples_ts: CSV has none"))
-        return no_memory();
-    if (!hr_note(im->notes,
-                 "ops, recorded repetitions and flags of single samples: not in this format (merge takes them "
-                 "from a store)"))
+    if (im->container == HR_CONTAINER_CSV && !hr_note(im->notes, "samples: CSV has none")) return no_memory();
+    if (!hr_note(im->notes, "ops, recorded repetitions and ranges: not in this format (merge takes them "
+                            "from a store)"))
         return no_memory();
     return HR_OK;
 }

@@ -8,6 +8,7 @@
 #include "kernels/base/status.h"
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct hr_store hr_store;
 
@@ -83,5 +84,15 @@ hr_status hr_store_observe(hr_store *store, const char *run_id, json_t **out);
 /* Roofs of a run (run_id NULL: the newest of the machine class of the newest run): [{...}]. */
 hr_status hr_store_roofs(hr_store *store, const char *run_id, json_t **out);
 hr_status hr_store_machine(hr_store *store, const char *run_id, json_t **out);
+
+/* Runs of another store, of any version that is read, copied whole in one transaction; a run that is there already is
+ * skipped. {runs, cells, skipped, unmapped: [texts]}: runs that differ from ours are named. */
+hr_status hr_store_merge(hr_store *into, const char *path, json_t **counts);
+/* Drops samples, ops, recorded repetitions and ranges of runs that started before `before` (UTC: 2026-01-31, or with
+ * T23:59:59Z); runs, cells and their distributions stay. Gives the room back to the disk. dry: counts only.
+ * {runs, cells, samples, ops, recorded, ranges, bytes_freed}. */
+hr_status hr_store_prune(hr_store *store, const char *before, bool dry, json_t **counts);
+/* The first day of the newest k days with runs, for `before`; a day before all when there are fewer. */
+hr_status hr_store_night(hr_store *store, int64_t k, char out[11]);
 
 #endif
