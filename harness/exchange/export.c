@@ -63,6 +63,7 @@ json_t *hr_export_samples(hr_export_job *job, const json_t *cell, const char *ke
         else if (json_array_append(kept, sample))
             return NULL;
     }
+    if (!json_is_array(all)) return kept;
     if (!json_array_size(kept)) return json_array_extend(kept, (json_t *)all) == 0 ? kept : NULL;
     if (n_left) hr_note(job->notes, "%.80s: %zu throttled samples: left out", hr_word(cell, "test"), n_left);
     return kept;

@@ -48,9 +48,11 @@ typedef struct family {
 } family;
 
 static json_t *row_of(const family *f, const char *name, const char *run_type) {
-    return json_pack("{s:s, s:I, s:I, s:s, s:s, s:I, s:I}", "name", name, "family_index", f->index,
-                     "per_family_instance_index", (json_int_t)0, "run_name", f->label, "run_type", run_type,
-                     "repetitions", f->repetitions, "threads", f->threads);
+    json_t *row =
+        json_pack("{s:s, s:I, s:I, s:s, s:s, s:I}", "name", name, "family_index", f->index, "per_family_instance_index",
+                  (json_int_t)0, "run_name", f->label, "run_type", run_type, "repetitions", f->repetitions);
+    if (row && f->threads > 0) json_object_set_new(row, "threads", json_integer(f->threads));
+    return row;
 }
 
 static bool add_time(json_t *rows, json_t *row, json_t *time) {
@@ -116,7 +118,6 @@ static hr_status add_cell(hr_export_job *job, const json_t *cell, json_t *rows) 
     json_t *samples = hr_export_samples(job, cell, "samples_ns");
     bool ok = f.label && samples;
     f.threads = json_integer_value(json_object_get(cell, "n_threads"));
-    if (f.threads < 1) f.threads = 1;
     if (!measured) {
         ok = ok && add_failure(rows, &f);
     } else if (json_array_size(samples)) {

@@ -103,8 +103,7 @@ static json_t *value_of(hr_export_job *job, const column *c, const json_t *cell,
     value = json_object_get(extras, c->name);
     if (value) return json_incref(value);
     if (strcmp(c->name, "stddev_ns") && strcmp(c->name, "stddev_ts")) /* 0 of one sample is llama-bench's own */
-        hr_note(job->notes, "%s: not known, llama-bench's %s stands there", c->name,
-                *c->otherwise ? c->otherwise : "empty text");
+        hr_note(job->notes, "%s: not known, %s stands there", c->name, *c->otherwise ? c->otherwise : "an empty text");
     return otherwise(c);
 }
 

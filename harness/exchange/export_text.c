@@ -7,6 +7,7 @@
 #include "kernels/base/memory.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <string.h>
 
 static hr_status no_memory(void) {
@@ -106,6 +107,11 @@ static void put_value(FILE *stream, double value, const char *unit) {
     fprintf(stream, "\t%s %s", text, unit);
 }
 
+/* ms were made from ns: a thousandth of one is noise of the conversion. */
+static double ns_of(const json_t *ms) {
+    return nearbyint(json_number_value(ms) * 1e9) / 1e3;
+}
+
 static hr_status put_lines(hr_export_job *job, const json_t *cell) {
     static const char *const series[][2] = {{"samples_ttft_ms", "ttft-ns"},
                                             {"samples_tpot_ms", "tpot-ns"},
@@ -132,7 +138,7 @@ static hr_status put_lines(hr_export_job *job, const json_t *cell) {
         if (gen > 0) put_value(job->stream, json_number_value(sample) / gen, "tpot-ns");
         for (size_t k = 0; k < 4; k++) {
             const json_t *ms = json_array_get(json_object_get(cell, series[k][0]), i);
-            if (json_is_number(ms)) put_value(job->stream, json_number_value(ms) * 1e6, series[k][1]);
+            if (json_is_number(ms)) put_value(job->stream, ns_of(ms), series[k][1]);
         }
         putc('\n', job->stream);
     }

@@ -3,7 +3,9 @@
 #include "kernels/base/memory.h"
 
 #include <ctype.h>
+#include <locale.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -116,6 +118,13 @@ static bool groups_are_sound(const char *field) {
     return (!seen || digits == 3) && !strchr(field + whole, ',');
 }
 
+/* A program around this one may have chosen a locale with a decimal comma. */
+static locale_t c_locale;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_c_locale(void) {
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
 bool hr_csv_number(const char *field, bool grouped, double *out) {
     char plain[64];
     size_t n = 0;
@@ -128,7 +137,8 @@ bool hr_csv_number(const char *field, bool grouped, double *out) {
     }
     plain[n] = 0;
     char *end;
-    const double value = strtod(plain, &end);
+    pthread_once(&once, make_c_locale);
+    const double value = c_locale ? strtod_l(plain, &end, c_locale) : strtod(plain, &end);
     if (!n || *end || !isfinite(value)) return false;
     *out = value;
     return true;
