@@ -72,6 +72,8 @@ static hr_status record(tracing *t) {
                                       .isl = t->isl,
                                       .osl = t->osl,
                                       .seqs = t->seqs,
+                                      .batch = t->run.args.config.batch,
+                                      .ubatch = t->run.args.config.ubatch,
                                       .stop = hr_interrupted,
                                       .progress = show,
                                       .context = t};

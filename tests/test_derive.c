@@ -209,6 +209,11 @@ static void flags_of_the_surroundings(void **state) {
     NEAR(number(row, "clock_ratio"), 2.5 / 3);
     NEAR(number(row, "peak_read_gb_s"), 60);
     NEAR(number(row, "psi_cpu_some_pct"), 10);
+    json_t *crowded;
+    around.after.psi_some_us = 3.5 * around.seconds * 1e6; /* of two seconds, in a cell of less */
+    crowded = row_of(&c, text, &around);
+    NEAR(number(crowded, "psi_cpu_some_pct"), 100);
+    json_decref(crowded);
     NEAR(number(row, "avg_ns"), 1000); /* the flagged sample is shown and left out */
     assert_int_equal(json_array_size(json_object_get(row, "samples_ns")), 2);
     json_t *flags = json_pack("[n, s]", "throttled");

@@ -30,8 +30,9 @@ static const char fake_nsys[] =
     "--version) echo 'NVIDIA Nsight Systems version 2099.1.2.3-fake' ;;\n"
     "profile)\n"
     "  printf '%s\\n' \"$@\" >\"$here/words\"\n"
-    "  [ -f \"$here/hang\" ] && { sh -c 'echo $$ >\"$0/pid\"; exec sleep 60' \"$here\" & wait; }\n"
     "  while [ $# -gt 0 ]; do [ \"$1\" = --output ] && base=$2; shift; done\n"
+    "  [ -f \"$here/hang\" ] && { echo part >\"$base.qdstrm\"\n"
+    "    sh -c 'echo $$ >\"$0/pid\"; exec sleep 60' \"$here\" & wait; }\n"
     "  code=$(say code 0)\n"
     "  [ \"$code\" = 0 ] || echo 'headroom: the model went away' >&2\n"
     "  ending=$(say ending .nsys-rep); [ \"$ending\" = none ] || echo report >\"$base$ending\"\n"
@@ -253,6 +254,7 @@ static void an_interrupt_leaves_nothing_behind(void **state) {
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 130);
+    assert_false(there("rep.qdstrm") || there("rep.nsys-rep")); /* the made-up nsys had begun the stream */
     if (kill(grandchild, 0) == 0) {
         kill(grandchild, SIGKILL);
         fail_msg("process %d, which nsys had started, is still there", grandchild);

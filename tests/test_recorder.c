@@ -274,6 +274,16 @@ static void the_process_id_can_be_part_of_the_name(void **state) {
     assert_int_equal(nvtx_summary(name, lines, 8), 2);
 }
 
+static void trace_and_summary_never_share_a_file(void **state) {
+    (void)state;
+    assert_int_equal(app("many 10", "HEADROOM_NVTX_OUT=one.json HEADROOM_NVTX_SUMMARY=one.json"), 0);
+    nvtx_trace t = nvtx_trace_of("one.json");
+    assert_int_equal(nvtx_count(&t, "pair"), 10);
+    nvtx_drop(&t);
+    nvtx_line lines[8];
+    assert_int_equal(nvtx_summary("one.txt", lines, 8), 2);
+}
+
 static void a_summary_alone_on_stderr(void **state) {
     (void)state;
     assert_int_equal(app("many 10", "HEADROOM_NVTX_OUT=none HEADROOM_NVTX_SUMMARY=-"), 0);
@@ -456,6 +466,7 @@ int main(void) {
         EACH(nothing_but_the_entry_is_exported),
         EACH(children_of_fork_have_files_of_their_own),
         EACH(the_process_id_can_be_part_of_the_name),
+        EACH(trace_and_summary_never_share_a_file),
         EACH(a_summary_alone_on_stderr),
         EACH(threads_may_run_on_at_the_end),
         EACH(short_threads_leave_their_records),

@@ -154,8 +154,13 @@ static opened open_request(unsigned threads, uint32_t isl, uint32_t osl, uint32_
     OK(hr_model_load(SPEC, &(hr_load_options){.quant = HR_QUANT_BF16, .threads = 1}, &o.model));
     c.threads = threads, c.max_seqs = seqs, c.ctx = isl + osl, c.ubatch = ubatch, c.pin = false;
     OK(hr_engine_create(o.model, &c, &o.engine));
-    o.request = (hr_trace_request){
-        .engine = o.engine, .vocab = hr_model_get_info(o.model)->vocab, .isl = isl, .osl = osl, .seqs = seqs};
+    o.request = (hr_trace_request){.engine = o.engine,
+                                   .vocab = hr_model_get_info(o.model)->vocab,
+                                   .isl = isl,
+                                   .osl = osl,
+                                   .seqs = seqs,
+                                   .batch = c.batch,
+                                   .ubatch = c.ubatch};
     return o;
 }
 
@@ -317,6 +322,26 @@ static void a_small_file_keeps_the_newest(void **state) {
 static int asked, stop_at;
 static bool stop(void) {
     return ++asked > stop_at;
+}
+
+/* A prompt of four micro-batches: the user is heard between them. */
+static void a_stopped_prompt_ends_between_its_passes(void **state) {
+    (void)state;
+    hr_trace trace;
+    bool whole = true;
+    opened o = open_request(1, 32, 2, 1, 8);
+    o.request.stop = stop;
+    asked = 0, stop_at = 2; /* in the warm-up, whose prompt would ask four times */
+    assert_int_equal(hr_trace_request_run(&o.request, 190 * MB, &trace, &whole), HR_ERR_INTERRUPTED);
+    assert_int_equal(asked, 3);
+    asked = 0, stop_at = 5 + 3;
+    OK(hr_trace_request_run(&o.request, 190 * MB, &trace, &whole));
+    assert_false(whole);
+    events e = events_of(&trace);
+    assert_int_equal(count(&e, "phase"), 3);
+    assert_nested(&e);
+    events_free(&e);
+    close_request(&o);
 }
 
 static void a_stopped_request_keeps_what_was_recorded(void **state) {
@@ -556,6 +581,7 @@ int main(void) {
         cmocka_unit_test(requests_are_decoded_together),
         cmocka_unit_test(a_small_file_keeps_the_newest),
         cmocka_unit_test(a_stopped_request_keeps_what_was_recorded),
+        cmocka_unit_test(a_stopped_prompt_ends_between_its_passes),
         cmocka_unit_test(a_pass_without_its_beginning_is_left_out),
         cmocka_unit_test(passes_whose_jobs_are_lost_are_left_out),
         cmocka_unit_test(a_file_is_cut_to_any_size),

@@ -54,8 +54,8 @@ bool hr_rule_cache_resident(const hr_case *c, hr_finding *f) {
     if (!json_is_true(json_object_get(c->cell, "cache_resident"))) return false;
     f->value = hr_num(c->cell, "bytes_weights") / (1 << 20), f->unit = "MiB";
     hr_say(f, finding, "the model stays in the last-level cache: its speed says nothing about the memory");
-    hr_say(f, evidence, "%s of weights a step; cache_resident: weights and KV are smaller than the cache as measured",
-           hr_text_size(hr_num(c->cell, "bytes_weights")));
+    if (isfinite(f->value)) hr_say(f, evidence, "%s of weights a step; ", hr_text_size(f->value * (1 << 20)));
+    hr_say(f, evidence, "cache_resident: weights and KV are smaller than the cache as measured");
     hr_say(f, todo, "take a larger model (more layers=), or read its shares of the bandwidth as shares of nothing");
     return true;
 }

@@ -184,10 +184,18 @@ static hr_status import_stream(const hr_nsys_tools *tools, const char *base, cha
     return status;
 }
 
+static const char *const endings[] = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite"};
+
+/* An interrupted run leaves nothing half-written. */
+static void remove_all(const char *base) {
+    char path[PATH_BYTES];
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (exists(base, endings[i], path)) unlink(path);
+}
+
 /* Reports of before belong to another run: a profile that writes none must not find them. A place that cannot be written
  * is said before the minutes of a profile. */
 static hr_status clear_place(const char *base) {
-    static const char *const endings[] = {".nsys-rep", ".qdrep", ".qdstrm", ".sqlite"};
     char path[PATH_BYTES];
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (exists(base, endings[i], path) && unlink(path) != 0)
@@ -238,13 +246,10 @@ static hr_status report_name(const hr_nsys_tools *tools, const char **name) {
             tools->version);
 }
 
-hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, bool quiet,
-                      json_t **rows) {
+static hr_status run_and_read(const hr_nsys_tools *tools, const json_t *words, const char *out_base, const char *name,
+                              json_t **rows) {
     char report[PATH_BYTES];
-    const char *name;
     hr_child child;
-    (void)quiet; /* nothing is printed below the commands */
-    HR_TRY(report_name(tools, &name));
     HR_TRY(make_report(tools, words, out_base, report));
     HR_TRY(run_tool(json_pack("[s,s,s,s,s,s,s,s]", tools->nsys, "stats", "--report", name, "--format", "csv",
                               "--force-export=true", report),
@@ -255,5 +260,15 @@ hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const cha
     else
         status = hr_nsys_csv_parse(child.out ? child.out : "", child.n_out, report, rows);
     hr_child_fini(&child);
+    return status;
+}
+
+hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, bool quiet,
+                      json_t **rows) {
+    const char *name;
+    (void)quiet; /* nothing is printed below the commands */
+    HR_TRY(report_name(tools, &name));
+    const hr_status status = run_and_read(tools, words, out_base, name, rows);
+    if (status == HR_ERR_INTERRUPTED) remove_all(out_base);
     return status;
 }

@@ -67,6 +67,10 @@ const hr_rec_settings *hr_rec_settings_get(void) {
     const char *trace = getenv("HEADROOM_NVTX_OUT"), *summary = getenv("HEADROOM_NVTX_SUMMARY");
     absolute(settings.trace, sizeof settings.trace, trace && *trace ? trace : "headroom-nvtx.json");
     if (summary && *summary) absolute(settings.summary, sizeof settings.summary, summary);
+    if (settings.trace[0] == '/' && !strcmp(settings.summary, settings.trace)) {
+        hr_rec_warn("HEADROOM_NVTX_SUMMARY is the name of the trace too: the table takes another (.txt)");
+        settings.summary[0] = 0;
+    }
     settings.max_bytes = max_bytes();
     check_folder(settings.trace);
     known = true;

@@ -46,13 +46,29 @@ static void show(const traced *run, bool warm_up, size_t passes) {
     if (warm_up && r->progress) r->progress((double)passes / (double)(r->seqs + r->osl - 1), r->context);
 }
 
+/* Pass by pass, as the engine would cut the prompt: a long one need not end before the user is heard. */
+static hr_status prefill(const traced *run, uint32_t seq, bool *stopped) {
+    const hr_trace_request *r = run->r;
+    const int32_t *prompt = run->prompts + (size_t)seq * r->isl;
+    for (uint32_t done = 0, step; done < r->isl; done += step) {
+        *stopped = is_stopped(run);
+        if (*stopped) return HR_OK;
+        step = r->isl - done;
+        if (r->batch && step > r->batch - done % r->batch) step = r->batch - done % r->batch;
+        if (r->ubatch && step > r->ubatch) step = r->ubatch;
+        HR_TRY(hr_engine_prefill(r->engine, seq, prompt + done, step, done + step == r->isl));
+    }
+    return HR_OK;
+}
+
 static hr_status run_all(traced *run, bool warm_up) {
     static const hr_sampling greedy = {.temperature = 0, .top_p = 1};
     const hr_trace_request *r = run->r;
     uint64_t rng = 0;
+    bool stopped = false;
     for (uint32_t s = 0; s < r->seqs; s++) {
-        if (is_stopped(run)) return HR_OK;
-        HR_TRY(hr_engine_prefill(r->engine, s, run->prompts + (size_t)s * r->isl, r->isl, true));
+        HR_TRY(prefill(run, s, &stopped));
+        if (stopped) return HR_OK;
         run->tokens[s] = hr_engine_sample(r->engine, 0, &greedy, &rng);
         show(run, warm_up, s + 1);
     }

@@ -9,7 +9,8 @@
 typedef struct hr_trace_request {
     hr_engine *engine; /* of at least seqs sequences of isl + osl - 1 positions */
     uint32_t vocab, isl, osl, seqs;
-    bool (*stop)(void); /* asked between passes: true ends the request there; NULL: never */
+    uint32_t batch, ubatch; /* -b and -ub of the engine, its passes of a prefill; 0: a prompt is never stopped within */
+    bool (*stop)(void);     /* asked between passes: true ends the request there; NULL: never */
     /* Of the warm-up alone: nothing is drawn while the recorder matters. NULL: none. */
     void (*progress)(double share, void *context);
     void *context;
