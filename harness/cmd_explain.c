@@ -102,8 +102,8 @@ static hr_status check_one_cell(const hr_args *args) {
     return HR_OK;
 }
 
-/* The line of a sweep with these axes; its rows go nowhere, the cell is read from the store. */
-static hr_status sweep_line(const hr_args *args, const char *db, words *w) {
+/* The line of a sweep with these axes; its row goes to a file that says which cell of the store it is. */
+static hr_status sweep_line(const hr_args *args, const char *db, const char *row_file, words *w) {
     json_t *given = hr_args_json(args);
     bool ok = given != NULL, kind = false;
     for (const hr_opt *const *o = axes; ok && *o; o++) {
@@ -121,9 +121,8 @@ static hr_status sweep_line(const hr_args *args, const char *db, words *w) {
     }
     if (ok && !kind) ok = put_word(w, "--isl") && put_word(w, "512");
     if (ok && !kind && !hr_args_given(args, "--osl")) ok = put_word(w, "--osl") && put_word(w, "64");
-    static const char *const quiet[] = {"-o", "jsonl", "--out", "/dev/null", "--db"};
-    for (size_t i = 0; ok && i < sizeof quiet / sizeof *quiet; i++) ok = put_word(w, quiet[i]);
-    ok = ok && put_word(w, db);
+    const char *const ending[] = {"-o", "jsonl", "--out", row_file, "--db", db};
+    for (size_t i = 0; ok && i < sizeof ending / sizeof *ending; i++) ok = put_word(w, ending[i]);
     if (ok && hr_args_flag(args, "--quiet")) ok = put_word(w, "--quiet");
     if (ok && hr_args_flag(args, "--no-progress")) ok = put_word(w, "--no-progress");
     json_decref(given);
@@ -132,11 +131,11 @@ static hr_status sweep_line(const hr_args *args, const char *db, words *w) {
 }
 
 /* The exit code of the sweep; 2 is said on stderr. */
-static int measure(const hr_args *args, const char *db) {
+static int measure(const hr_args *args, const char *db, const char *row_file) {
     words w = {0};
     hr_args *line = NULL;
     int code = 2;
-    hr_status status = sweep_line(args, db, &w);
+    hr_status status = sweep_line(args, db, row_file, &w);
     if (status == HR_OK) status = hr_args_parse(&hr_command_sweep, (int)w.n, w.v, &line);
     if (status == HR_OK)
         code = hr_command_sweep.run(line);
@@ -147,24 +146,45 @@ static int measure(const hr_args *args, const char *db) {
     return code;
 }
 
-/* A store for --db none, which ends with the command. */
-static hr_status temporary_store(char *path, size_t n) {
+/* What ends with the command: the row of the cell, and for --db none the store. */
+typedef struct temporary {
+    char folder[240], row[260], db[260];
+} temporary;
+
+static hr_status make_temporary(temporary *t) {
     const char *tmp = getenv("TMPDIR");
-    snprintf(path, n, "%.200s/headroom-explain-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(path)) HR_FAIL(HR_ERR_IO, "%s: cannot make a folder for the cell: %s", path, strerror(errno));
-    strncat(path, "/cell.db", n - strlen(path) - 1);
+    char folder[sizeof t->folder];
+    snprintf(folder, sizeof folder, "%.200s/headroom-explain-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder)) HR_FAIL(HR_ERR_IO, "%s: cannot make a folder for the cell: %s", folder, strerror(errno));
+    memcpy(t->folder, folder, sizeof folder);
+    snprintf(t->row, sizeof t->row, "%s/row.jsonl", t->folder);
+    snprintf(t->db, sizeof t->db, "%s/cell.db", t->folder);
     return HR_OK;
 }
 
-static void remove_store(char *path) {
-    static const char *const endings[] = {"", "-wal", "-shm"};
+static void remove_temporary(const temporary *t) {
+    static const char *const names[] = {"cell.db", "cell.db-wal", "cell.db-shm", "row.jsonl"};
     char name[300];
-    for (size_t i = 0; i < 3; i++) {
-        snprintf(name, sizeof name, "%s%s", path, endings[i]);
+    if (!*t->folder) return;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(name, sizeof name, "%s/%s", t->folder, names[i]);
         unlink(name);
     }
-    *strrchr(path, '/') = 0;
-    rmdir(path);
+    rmdir(t->folder);
+}
+
+/* ID@RUN of the row: the newest cell of a store may be one that another program measures meanwhile. */
+static hr_status name_measured(const temporary *t, char *name, size_t n) {
+    FILE *f = fopen(t->row, "r");
+    if (!f) HR_FAIL(HR_ERR_IO, "%s: %s", t->row, strerror(errno));
+    json_t *row = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL);
+    fclose(f);
+    const char *cell_id = hr_word(row, "cell_id"), *run_id = hr_word(row, "run_id");
+    snprintf(name, n, "%.64s@%.64s", cell_id, run_id);
+    const bool whole = *cell_id && *run_id;
+    json_decref(row);
+    if (!whole) HR_FAIL(HR_ERR_INTERNAL, "%s: the sweep does not say which cell it measured", t->row);
+    return HR_OK;
 }
 
 /* ---- a cell of the store ---------------------------------------------------------------------------------------------- */
@@ -313,6 +333,7 @@ static hr_status check(const hr_args *args, hr_output *output, bool *measures) {
         HR_FAIL(HR_ERR_USAGE, "explain needs a cell: `last`, an id that `headroom runs last` lists, or -m MODEL to "
                               "measure one first");
     if (*measures) HR_TRY(check_one_cell(args));
+    if (hr_args_text(args, "--svg")) HR_TRY(hr_output_check(&(hr_output){.file = hr_args_text(args, "--svg")}));
     if (!strcmp(db, "none") && (named || hr_args_given(args, "--vs")))
         HR_FAIL(HR_ERR_USAGE, "--db none holds no cell to explain: name a store");
     return HR_OK;
@@ -320,21 +341,23 @@ static hr_status check(const hr_args *args, hr_output *output, bool *measures) {
 
 static int run(const hr_args *args) {
     hr_output output;
-    bool measures;
-    char temporary[300] = "";
+    bool measures = false;
+    char measured[140] = "";
+    temporary temp = {0};
     const char *db = hr_args_text(args, "--db"), *svg = hr_args_text(args, "--svg");
     json_t *explanation = NULL;
     int code = 0;
     hr_status status = check(args, &output, &measures);
-    if (status == HR_OK && measures && !strcmp(db, "none")) {
-        status = temporary_store(temporary, sizeof temporary);
-        db = temporary;
-    }
-    if (status == HR_OK && measures) code = measure(args, db);
+    if (status == HR_OK && measures) status = make_temporary(&temp);
+    if (measures && !strcmp(db, "none")) db = temp.db;
+    if (status == HR_OK && measures) code = measure(args, db, temp.row);
     /* 4: the cell failed, which the explanation says with its reason */
-    if (status == HR_OK && (!code || code == 4))
-        status = load(args, db, measures ? "last" : hr_args_positional(args, 0), measures, &explanation);
-    if (*temporary) remove_store(temporary);
+    if (status == HR_OK && (!code || code == 4)) {
+        if (measures) status = name_measured(&temp, measured, sizeof measured);
+        if (status == HR_OK)
+            status = load(args, db, measures ? measured : hr_args_positional(args, 0), measures, &explanation);
+    }
+    remove_temporary(&temp);
     if (status == HR_OK && explanation) status = print(&output, explanation);
     if (status == HR_OK && explanation && svg) status = hr_explain_svg(explanation, svg);
     json_decref(explanation);

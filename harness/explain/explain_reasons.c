@@ -126,13 +126,20 @@ __attribute__((format(printf, 2, 3))) static void say(char *out, const char *for
 static const double WORTH = 0.005;
 enum { ADVICE_MOST = 2 };
 
+/* The same flags with another reason behind them, "--quant int8-row (", were said. */
+static bool was_said(const char *out, const char *advice) {
+    char flags[64];
+    snprintf(flags, sizeof flags, "%.*s", (int)strcspn(advice, "("), advice);
+    return strstr(out, flags) != NULL;
+}
+
 static void advise(const hr_metric *m, const char *term, const char *bound, double lost_ms, char *out) {
     size_t n = 0;
     if (!(lost_ms > WORTH * m->measured_ms)) return;
     for (size_t i = 0; i < sizeof rules / sizeof *rules && n < ADVICE_MOST; i++) {
         const rule *r = &rules[i];
         if (!among(r->terms, term) || (r->phase && strcmp(r->phase, m->phase)) ||
-            (r->bound && strcmp(r->bound, bound)) || !holds(r, m->cell))
+            (r->bound && strcmp(r->bound, bound)) || !holds(r, m->cell) || was_said(out, r->advice))
             continue;
         say(out, n++ ? "; or %s" : "; try %s", r->advice);
     }
@@ -238,7 +245,7 @@ static void reason_barrier(const hr_metric *m, bool handoff, char *out) {
     say(out, ", %s each", time_text(ms / m->recorded.n_jobs, each));
     if (op) say(out, "; %.0f %% of it in `%s`", share * 100, op->op);
     const double psi = hr_num(m->cell, "psi_cpu_some_pct"), near = hr_num(m->cell, "handoff_ns");
-    if (!handoff && psi > 1) say(out, "; tasks waited for a CPU during %.2g %% of the cell", psi);
+    if (!handoff && psi > 1) say(out, "; tasks waited for a CPU during %.0f %% of the cell", psi);
     if (handoff && near > 100) say(out, "; a line takes %.0f ns from core to core", near);
 }
 

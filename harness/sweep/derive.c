@@ -226,7 +226,9 @@ static void put_work(json_t *row, const hr_cell_config *c, const json_t *result,
 
 static void put_surroundings(json_t *row, const hr_surroundings *a) {
     const char *class_name = hr_state_class(&a->before, &a->after);
-    const double psi = (a->after.psi_some_us - a->before.psi_some_us) / (a->seconds * 1e6) * 100;
+    /* The kernel adds to its total every two seconds: a short cell may see more than its own. */
+    const double stalled = (a->after.psi_some_us - a->before.psi_some_us) / (a->seconds * 1e6) * 100;
+    const double psi = stalled > 100 ? 100 : stalled;
     const double clock = a->after.clock_ghz / a->best_clock_ghz;
     set(row, "read_gb_s_before", a->before.read_gb_s), set(row, "read_gb_s_after", a->after.read_gb_s);
     set(row, "handoff_ns", (a->before.handoff_ns + a->after.handoff_ns) / 2);

@@ -248,7 +248,9 @@ static hr_status all_cells(sweep *s) {
 /* What is there after Ctrl-C, and how to go on; or that nothing was left to do. */
 static void say_end(const sweep *s, hr_status status, size_t n_had) {
     if (s->options->output.quiet) return;
-    if (status == HR_ERR_INTERRUPTED && s->options->db)
+    if (status == HR_ERR_INTERRUPTED && s->plan->n == 1 && s->at == 0)
+        fprintf(stderr, "headroom: interrupted: the cell was not measured to its end\n");
+    else if (status == HR_ERR_INTERRUPTED && s->options->db)
         fprintf(stderr, "headroom: interrupted: %zu of %zu cells stored; the same command with --resume goes on\n",
                 s->at, s->plan->n);
     else if (status == HR_ERR_INTERRUPTED)
