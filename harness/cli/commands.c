@@ -9,6 +9,7 @@ extern const hr_command hr_command_advise;
 extern const hr_command hr_command_ab, hr_command_compare, hr_command_gate;
 extern const hr_command hr_command_report, hr_command_runs, hr_command_show;
 extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_tokenize, hr_command_inspect;
+extern const hr_command hr_command_history;
 extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
 extern const hr_command hr_command_import, hr_command_export, hr_command_merge, hr_command_prune;
 
@@ -27,6 +28,7 @@ const hr_command *const hr_commands[] = {
 
     &hr_command_ab,
     &hr_command_compare,
+    &hr_command_history,
     &hr_command_gate,
 
     &hr_command_report,

@@ -251,8 +251,7 @@ static void inline_svg(FILE *f, const char *name, const char *title, const char 
     }
 }
 
-void hr_doc_figure(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg) {
-    hr_doc_heading(doc, 3, title);
+static void picture(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg) {
     fprintf(doc->html, "<figure id=\"%s\">\n<div class=\"scroll\">", name);
     if (svg)
         inline_svg(doc->html, name, title, svg);
@@ -260,6 +259,16 @@ void hr_doc_figure(hr_doc *doc, const char *name, const char *title, const char 
         fputs("<p class=\"note\">Not drawn: gnuplot was missing when the report was written.</p>", doc->html);
     fputs("</div>\n<figcaption>", doc->html);
     html_text(doc->html, caption);
+}
+
+void hr_doc_picture(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg) {
+    picture(doc, name, title, caption, svg);
+    fputs("</figcaption>\n</figure>\n", doc->html);
+}
+
+void hr_doc_figure(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg) {
+    hr_doc_heading(doc, 3, title);
+    picture(doc, name, title, caption, svg);
     fprintf(doc->html,
             " <a href=\"data/%s.tsv\">data</a>, <a href=\"plots/%s.gp\">script</a></figcaption>\n</figure>\n", name,
             name);

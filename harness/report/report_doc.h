@@ -33,5 +33,7 @@ void hr_doc_code(hr_doc *doc, bool begin); /* a block of commands */
 void hr_doc_code_line(hr_doc *doc, const char *text);
 /* svg: text of the picture, or NULL when it was not drawn. name: of plots/NAME.svg. */
 void hr_doc_figure(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg);
+/* The same in HTML alone, without heading and links: of a page that stands alone. */
+void hr_doc_picture(hr_doc *doc, const char *name, const char *title, const char *caption, const char *svg);
 
 #endif

@@ -37,6 +37,7 @@ EMBED(hr_plot_script_kv_curves, "kv_curves.gp");
 EMBED(hr_plot_script_kv_allocators, "kv_allocators.gp");
 EMBED(hr_plot_script_kv_concurrency, "kv_concurrency.gp");
 EMBED(hr_plot_script_waterfall, "waterfall.gp");
+EMBED(hr_plot_script_history, "history.gp");
 
 static const char *const bandwidth_columns[] = {"bytes_per_thread", "read_gb_s", "threads", NULL};
 static const char *const peaks_columns[] = {"x", "gflop_s", "ci95_lo", "ci95_hi", "threads", "unit", NULL};

@@ -29,6 +29,7 @@ extern const hr_plot hr_plots[];
 extern const size_t hr_plots_count;
 extern const char hr_plot_style[];            /* text of plots/style.gp: what all plots share */
 extern const char hr_plot_script_waterfall[]; /* text of plots/waterfall.gp: harness/explain/ draws it, too */
+extern const char hr_plot_script_history[];   /* text of plots/history.gp: harness/history/ draws it */
 
 /* Series that differ in one axis only: (x, y, lo, hi) of cells by `line` (report_series.c) and friends. */
 void hr_fill_bandwidth(const hr_report *report, hr_plot_data *data);

@@ -67,8 +67,8 @@ static double median_of(series *s, size_t from, size_t to) {
 /* What stands at `at` between the ends of the two sides. */
 static hr_change look(series *s, size_t from, size_t at, size_t to) {
     hr_change c = {.at = at, .p = student_p(s->values + from, at - from, s->values + at, to - at), .settled = true};
-    const double before = median_of(s, from, at);
-    c.shift = median_of(s, at, to) / before - 1;
+    c.from = median_of(s, from, at), c.to = median_of(s, at, to);
+    c.shift = c.to / c.from - 1;
     return c;
 }
 

@@ -17,8 +17,9 @@ typedef struct hr_changes_rule {
 hr_changes_rule hr_changes_rule_default(void);
 
 typedef struct hr_change {
-    size_t at;    /* first point of the new level */
-    double shift; /* relative, of the medians after and before */
+    size_t at;       /* first point of the new level */
+    double from, to; /* medians before and after */
+    double shift;    /* to / from - 1 */
     double p;
     bool settled; /* `side` points stand on either side; else it stayed for as many nights as there are */
 } hr_change;

@@ -81,6 +81,18 @@ hr_status hr_store_ranges(hr_store *store, const char *run_id, const char *cell_
 /* Rows of `headroom observe`, each with name; as put_claims, and read back the same way. */
 hr_status hr_store_put_observe(hr_store *store, const char *run_id, const json_t *rows);
 hr_status hr_store_observe(hr_store *store, const char *run_id, json_t **out);
+/* One stored cell by its columns alone, for series over runs; texts may be NULL and live during the call. */
+enum { HR_STORE_POINT_VALUES = 2 };
+typedef struct hr_store_point {
+    const char *cell_id, *machine_class, *state_class, *status, *stop_reason, *flags, *test, *model_filename, *quant;
+    const char *run_id, *time, *commit;   /* time: when the run started; of imported cells when they were measured */
+    double values[HR_STORE_POINT_VALUES]; /* NaN: null */
+} hr_store_point;
+/* Calls `each` for every cell that was measured or failed, in the order of cell_id, machine class, time, insertion.
+ * columns: [HR_STORE_POINT_VALUES] names of columns of numbers, never a user's text; NULL: none. cell: an id, how ids
+ * begin, or a test name ("tg128"); machine_class: whole; NULL: all. Ends at the first status that is not HR_OK. */
+hr_status hr_store_points(hr_store *store, const char *cell, const char *machine_class, const char *const *columns,
+                          hr_status (*each)(void *context, const hr_store_point *point), void *context);
 /* Roofs of a run (run_id NULL: the newest of the machine class of the newest run): [{...}]. */
 hr_status hr_store_roofs(hr_store *store, const char *run_id, json_t **out);
 hr_status hr_store_machine(hr_store *store, const char *run_id, json_t **out);
