@@ -10,6 +10,7 @@ typedef struct command {
     const hr_args *args;
     hr_store *store;
     char *run_id;
+    size_t n_cells; /* in the file */
     json_t *unmapped;
     hr_out out;
 } command;
@@ -31,13 +32,11 @@ static void say(const command *c) {
 }
 
 static hr_status print_counts(const command *c) {
-    json_t *cells;
-    HR_TRY(hr_store_cells(c->store, c->run_id, &cells));
     json_t *all =
         json_pack("{s:s, s:s, s:s, s:I, s:O}", "run_id", c->run_id, "format", hr_args_text(c->args, "--format"), "file",
-                  hr_args_text(c->args, "--out"), "cells", (json_int_t)json_array_size(cells), "unmapped", c->unmapped);
+                  hr_args_text(c->args, "--out"), "cells", (json_int_t)c->n_cells, "unmapped", c->unmapped);
     const hr_status status = all ? hr_json_write(stdout, all) : hr_fail(HR_ERR_MEMORY, "out of memory for the counts");
-    json_decref(cells), json_decref(all);
+    json_decref(all);
     return status;
 }
 
@@ -54,7 +53,7 @@ static hr_status export_run(command *c) {
     HR_TRY(hr_store_resolve_run(c->store, hr_args_positional(c->args, 0), &c->run_id));
     HR_TRY(hr_out_open(file, &c->out));
     const hr_status status =
-        hr_export(c->store, c->run_id, hr_args_text(c->args, "--format"), c->out.stream, &c->unmapped);
+        hr_export(c->store, c->run_id, hr_args_text(c->args, "--format"), c->out.stream, &c->n_cells, &c->unmapped);
     if (status != HR_OK) {
         hr_out_abandon(&c->out);
         return status;

@@ -120,7 +120,8 @@ static char *out_as(const char *text, const char *format, json_t **unmapped) {
     in(text, &imported);
     ok(hr_import_store(store, &imported, &run_id));
     FILE *stream = open_memstream(&exported, &n);
-    ok(hr_export(store, run_id, format, stream, unmapped));
+    size_t n_cells;
+    ok(hr_export(store, run_id, format, stream, &n_cells, unmapped));
     fclose(stream);
     hr_free(run_id);
     hr_imported_fini(&imported);
@@ -344,7 +345,9 @@ static void own_axes_keep_rows_apart(void **state) {
         json_decref(cell);
     }
     FILE *stream = open_memstream(&text, &n);
-    ok(hr_export(store, id, "llama-bench", stream, &unmapped));
+    size_t n_cells;
+    ok(hr_export(store, id, "llama-bench", stream, &n_cells, &unmapped));
+    assert_int_equal(n_cells, 2);
     fclose(stream);
     json_t *rows = parse(text);
     assert_int_equal(json_array_size(rows), 2);
@@ -357,7 +360,7 @@ static void own_axes_keep_rows_apart(void **state) {
     /* nothing that fits is no empty file */
     stream = open_memstream(&text, &n);
     raw_sql(path, "DELETE FROM cell WHERE cell_id IN ('a', 'b', 'c', 'e')");
-    fails(hr_export(store, id, "benchstat", stream, &unmapped), HR_ERR_INPUT, "killed");
+    fails(hr_export(store, id, "benchstat", stream, &n_cells, &unmapped), HR_ERR_INPUT, "killed");
     fclose(stream);
     assert_int_equal(n, 0);
     free(text);

@@ -23,7 +23,9 @@ hr_status hr_import_parse(const char *text, size_t n, const char *name, const ch
 void hr_imported_fini(hr_imported *imported);
 /* Stores one file as one run. */
 hr_status hr_import_store(hr_store *store, const hr_imported *imported, char **run_id);
-hr_status hr_export(hr_store *store, const char *run_id, const char *format, FILE *stream, json_t **unmapped);
+/* *cells: how many of the run's cells are in the file. ERR_INPUT, and nothing written, when none is. */
+hr_status hr_export(hr_store *store, const char *run_id, const char *format, FILE *stream, size_t *cells,
+                    json_t **unmapped);
 const char *const *hr_exchange_formats(bool import); /* NULL-ended */
 
 #endif

@@ -146,7 +146,8 @@ static hr_status export_job(hr_export_job *job, FILE *stream, const char *run_id
     return status;
 }
 
-hr_status hr_export(hr_store *store, const char *run_id, const char *format, FILE *stream, json_t **unmapped) {
+hr_status hr_export(hr_store *store, const char *run_id, const char *format, FILE *stream, size_t *n_cells,
+                    json_t **unmapped) {
     json_t *cells = NULL, *run = NULL, *machine = NULL;
     hr_export_job job = {.format = format, .notes = json_object()};
     hr_status status = job.notes ? find_run(store, run_id, &run) : no_memory();
@@ -155,6 +156,7 @@ hr_status hr_export(hr_store *store, const char *run_id, const char *format, FIL
     job.cells = cells, job.run = run, job.machine = machine;
     if (status == HR_OK) status = export_job(&job, stream, run_id);
     if (status == HR_OK) {
+        *n_cells = job.written;
         *unmapped = hr_notes_list(job.notes);
         if (!*unmapped) status = no_memory();
     }
