@@ -583,6 +583,19 @@ static void a_decimal_comma_changes_nothing(void **state) {
     if (!comma) hr_skip("no locale de_DE.UTF-8, and localedef cannot make one");
 }
 
+/* Every format that the headers name is known to the code behind it. */
+static void formats_are_known(void **state) {
+    (void)state;
+    hr_imported out;
+    for (const char *const *f = hr_exchange_formats(true); *f; f++)
+        fails(hr_import_parse("", 0, "bench.json", *f, &out), HR_ERR_INPUT, "empty");
+    for (const char *const *f = hr_exchange_formats(false); *f; f++) {
+        json_t *unmapped;
+        free(out_as("[" ROW(64, 0, THREE) "]", *f, &unmapped));
+        json_decref(unmapped);
+    }
+}
+
 static void times_are_utc(void **state) {
     (void)state;
     static const char *const good[][2] = {{"2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"},
@@ -620,6 +633,7 @@ int main(void) {
         cmocka_unit_test(hostile_texts),
         cmocka_unit_test(no_memory_is_an_error),
         T(a_decimal_comma_changes_nothing),
+        T(formats_are_known),
         cmocka_unit_test(times_are_utc),
     };
     return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);

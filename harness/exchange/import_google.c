@@ -138,7 +138,7 @@ static hr_status put_failure(json_t *cell, const json_t *given) {
 
 static hr_status put_repetition(hr_import *im, size_t row, const json_t *given) {
     json_t *cell;
-    double ns;
+    double ns = NAN;
     HR_TRY(cell_of(im, row, given, &cell));
     HR_TRY(note_rest(im, given));
     if (json_is_true(json_object_get(given, "error_occurred")) || json_is_true(json_object_get(given, "skipped")))
@@ -151,7 +151,7 @@ static hr_status put_aggregate(hr_import *im, size_t row, const json_t *given) {
     const char *what = hr_word(given, "aggregate_name");
     const bool mean = !strcmp(what, "mean"), stddev = !strcmp(what, "stddev");
     json_t *cell;
-    double ns;
+    double ns = NAN;
     HR_TRY(cell_of(im, row, given, &cell));
     if (json_array_size(json_object_get(cell, "samples_ns")) || strcmp(hr_word(cell, "status"), "ok")) return HR_OK;
     HR_TRY(note_rest(im, given));

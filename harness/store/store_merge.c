@@ -165,10 +165,10 @@ static hr_status copy_all(hr_store *into, hr_store *from, counts *c) {
 }
 
 hr_status hr_store_merge(hr_store *into, const char *path, json_t **out) {
-    hr_store *from;
+    hr_store *from = NULL;
     counts c = {.unmapped = json_array()};
     hr_status status = c.unmapped ? hr_store_open(path, false, &from) : no_memory(into);
-    if (status == HR_OK) {
+    if (status == HR_OK && from) {
         status = hr_store_exec(from, "BEGIN"); /* one state of it, whoever writes to it meanwhile */
         if (status == HR_OK) status = hr_store_begin(into);
         if (status == HR_OK) status = hr_store_end(into, copy_all(into, from, &c));
