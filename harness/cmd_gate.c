@@ -1,10 +1,13 @@
 /* headroom gate: a comparison as one exit code, and the files that CI systems read. */
+#include "harness/ab/ab.h"
+#include "harness/cli/interrupt.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
 #include "harness/compare/compare_options.h"
 #include "harness/formats/json_get.h"
 #include "harness/gate/gate.h"
+#include "harness/history/history.h"
 #include "kernels/base/memory.h"
 
 #include <errno.h>
@@ -16,6 +19,8 @@
 #define WHAT  "What is judged"
 #define HOW   "How it is judged"
 #define FILES "What is written"
+
+enum { REPETITIONS = 5 };
 
 typedef struct call {
     const hr_args *args;
@@ -56,9 +61,48 @@ static hr_status rule_of(call *c) {
 }
 
 static hr_status check_flags(const hr_args *args) {
-    if (!hr_args_given(args, "--baseline"))
-        HR_FAIL(HR_ERR_USAGE, "gate needs --baseline RUN: what is the newest run judged against?");
+    static const char *const of_stored[] = {"--candidate", "--same-session"}, *const of_ab[] = {"--pairs", "--timeout"};
+    const bool ab = hr_args_given(args, "--ab"), stored = hr_args_given(args, "--baseline");
+    size_t n;
+    if (ab == stored)
+        HR_FAIL(HR_ERR_USAGE,
+                "gate needs %s of --ab BASE, two programs measured in pairs, and --baseline RUN, stored runs",
+                ab ? "only one" : "one");
+    for (size_t i = 0; i < 2; i++) {
+        if (stored && hr_args_given(args, of_ab[i]))
+            HR_FAIL(HR_ERR_USAGE, "%s is of --ab: stored runs are measured already", of_ab[i]);
+        if (ab && hr_args_given(args, of_stored[i]))
+            HR_FAIL(HR_ERR_USAGE, "%s is of --baseline: with --ab the candidate is this program, in the same session",
+                    of_stored[i]);
+    }
+    const bool rest = hr_args_rest(args, &n) && n;
+    if (stored && rest) HR_FAIL(HR_ERR_USAGE, "the flags behind -- are of --ab: --baseline measures nothing");
+    if (ab && !rest)
+        HR_FAIL(HR_ERR_USAGE,
+                "what is to be measured? the flags of a sweep follow --: `headroom gate --ab HEAD~1 -- -p 64 -n 16`");
     return HR_OK;
+}
+
+/* ---- pairs -------------------------------------------------------------------------------------------------------- */
+
+/* An interruption leaves a verdict of the pairs that were whole, and its exit code. */
+static hr_status run_ab(call *c) {
+    size_t n;
+    const hr_ab_options options = {.a = hr_args_text(c->args, "--ab"),
+                                   .b = "/proc/self/exe",
+                                   .sweep_args = hr_args_rest(c->args, &n),
+                                   .pairs = (size_t)hr_args_int(c->args, "--pairs"),
+                                   .repetitions = REPETITIONS,
+                                   .timeout_s = hr_args_real(c->args, "--timeout"),
+                                   .rule = c->limits,
+                                   .output = c->output};
+    c->rule.pairs = true;
+    hr_interrupt_install();
+    const hr_status status = hr_ab_run(&options, &c->comparison);
+    if (status != HR_OK && !(status == HR_ERR_INTERRUPTED && c->comparison)) return status;
+    bool ok = json_object_set_new(c->comparison, "baseline", json_string(options.a)) == 0;
+    if (status == HR_ERR_INTERRUPTED) ok = ok && json_object_set_new(c->comparison, "interrupted", json_true()) == 0;
+    return ok ? HR_OK : hr_fail(HR_ERR_MEMORY, "out of memory while judging");
 }
 
 /* ---- stored runs -------------------------------------------------------------------------------------------------- */
@@ -96,6 +140,43 @@ static hr_status add_ops(hr_store *store, const side sides[2], json_t *compariso
     return HR_OK;
 }
 
+static const json_t *cell_of(const json_t *cells, const char *cell_id) {
+    size_t i;
+    json_t *cell;
+    json_array_foreach((json_t *)cells, i, cell) {
+        if (!strcmp(hr_word(cell, "cell_id"), cell_id)) return cell;
+    }
+    return NULL;
+}
+
+/* The share of the roof that compare took for the row: the prefill's of rows that also decode. */
+static const char *share_of(const json_t *row, const json_t *cell) {
+    const char *metric = hr_word(row, "metric");
+    const bool first = !strcmp(metric, "ttft_ms") || !strcmp(metric, "ttft_prefill_ms");
+    const bool decodes = hr_num(cell, "isl") > 0 || hr_num(cell, "n_gen") > 0;
+    return first && decodes ? "prefill_roof_fraction" : "roof_fraction";
+}
+
+/* How far nights differ, into each row. */
+static hr_status add_nights(hr_store *store, const side *candidate, json_t *comparison) {
+    const char *machine = hr_word(candidate->run, "machine_class");
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(comparison, "cells"), i, row) {
+        const char *id = hr_word(row, "cell_id");
+        double spread = NAN;
+        size_t nights = 0;
+        if (*machine && *id)
+            HR_TRY(
+                hr_history_spread(store, id, machine, share_of(row, cell_of(candidate->cells, id)), &spread, &nights));
+        json_t *known = isfinite(spread) ? json_real(spread) : json_null();
+        bool ok = json_object_set_new(row, "nights", json_integer((json_int_t)nights)) == 0;
+        ok = json_object_set_new(row, "spread", known) == 0 && ok;
+        if (!ok) HR_FAIL(HR_ERR_MEMORY, "out of memory while judging");
+    }
+    return HR_OK;
+}
+
 static hr_status find_last_good(call *c, hr_store *store, const char *candidate, char **run_id) {
     bool passed;
     char *id;
@@ -125,6 +206,7 @@ static hr_status compare_stored(call *c, hr_store *store, side sides[2]) {
             hr_fail(HR_ERR_USAGE, "baseline and candidate are the same run: a run compared with itself always passes");
     if (status == HR_OK) status = hr_compare_cells(sides[0].cells, sides[1].cells, &c->limits, &c->comparison);
     if (status == HR_OK && store) status = add_ops(store, sides, c->comparison);
+    if (status == HR_OK && store && !c->rule.same_session) status = add_nights(store, &sides[1], c->comparison);
     for (int s = 0; s < 2 && status == HR_OK; s++) {
         const char *id = id_of(&sides[s]);
         json_t *name = json_string(*id ? id : sides[s].text);
@@ -222,7 +304,7 @@ static hr_status gate(call *c) {
     HR_TRY(hr_output_resolve(c->args, &c->output));
     HR_TRY(rule_of(c));
     HR_TRY(check_files(c));
-    HR_TRY(run_stored(c));
+    HR_TRY(hr_args_given(c->args, "--ab") ? run_ab(c) : run_stored(c));
     HR_TRY(hr_gate_judge(c->comparison, &c->rule, &c->verdict));
     return deliver(c);
 }
@@ -237,6 +319,30 @@ static int run(const hr_args *args) {
 }
 
 static const char *const annotation_words[] = {"auto", "on", "off", NULL};
+static const hr_opt opt_ab = {
+    .name = "--ab",
+    .group = WHAT,
+    .kind = HR_OPT_TEXT,
+    .min = 1,
+    .metavar = "BASE",
+    .help = "a program, or a revision of the git repository here: measured in pairs with this program, in one session"};
+static const hr_opt opt_pairs = {.name = "--pairs",
+                                 .group = WHAT,
+                                 .kind = HR_OPT_INT,
+                                 .min = 6,
+                                 .max = 20,
+                                 .fallback = "13",
+                                 .metavar = "N",
+                                 .help = "runs of either side of --ab, one of each in a pair, in random order",
+                                 .advice = "fewer than 6 have no 95 % interval, more than 20 no exact test"};
+static const hr_opt opt_timeout = {.name = "--timeout",
+                                   .group = WHAT,
+                                   .kind = HR_OPT_REAL,
+                                   .min = 0.1,
+                                   .max = 86400,
+                                   .fallback = "600",
+                                   .metavar = "S",
+                                   .help = "seconds that one run of --ab may take"};
 static const hr_opt opt_baseline = {
     .name = "--baseline",
     .group = WHAT,
@@ -284,9 +390,10 @@ static const hr_opt opt_annotations = {.name = "--annotations",
                                        .metavar = "WHEN",
                                        .help = "::error lines on stderr; auto: where GITHUB_ACTIONS is true"};
 
-static const hr_opt *const options[] = {&opt_baseline,    &opt_candidate,  &opt_same_session, &opt_budget,
-                                        &opt_allow,       HR_OPTS_COMPARE, &opt_junit,        &opt_summary,
-                                        &opt_annotations, HR_OPTS_OUTPUT,  &hr_opt_db,        NULL};
+static const hr_opt *const options[] = {&opt_ab,         &opt_pairs,        &opt_timeout, &opt_baseline,
+                                        &opt_candidate,  &opt_same_session, &opt_budget,  &opt_allow,
+                                        HR_OPTS_COMPARE, &opt_junit,        &opt_summary, &opt_annotations,
+                                        HR_OPTS_OUTPUT,  &hr_opt_db,        NULL};
 static const char *const examples[] = {"headroom gate --baseline last~1 --same-session",
                                        "the newest run against the one before it, measured right after each other",
                                        "headroom gate --baseline last-good --budget ttft=+5%,tpot=+3% --junit gate.xml",
@@ -297,8 +404,9 @@ const hr_command hr_command_gate = {
     .task = "Judge",
     .summary = "one verdict as an exit code: 0 pass, 1 regression, 3 inconclusive, 4 cells failed; JUnit, Markdown",
     .synopsis =
-        "headroom gate --baseline RUN|last-good [--candidate RUN] [--same-session] [--budget M=+X%,...] [--allow "
-        "FILE] [--junit FILE]",
+        "headroom gate --ab BASE [--pairs 13] [--budget M=+X%,...] [--allow FILE] [--junit FILE] -- SWEEP ARGS\n"
+        "       headroom gate --baseline RUN|last-good [--candidate RUN] [--same-session] [--budget ...] ...",
+    .rest = "SWEEP ARGS",
     .options = options,
     .examples = examples,
     .run = run,
