@@ -6,6 +6,7 @@
 #include "harness/cli/progress.h"
 #include "harness/cli/read_file.h"
 
+#include "harness/doctor/doctor.h"
 #include "harness/store/store.h"
 #include "harness/version.h"
 #include "kernels/base/memory.h"
@@ -91,6 +92,7 @@ static hr_status begin(session *s) {
     hr_machine machine;
     HR_TRY(hr_machine_get(&machine));
     json_t *facts = hr_machine_json(&machine);
+    json_object_set_new(facts, "doctor", hr_doctor_summary());
     json_t *record = json_pack("{s:s, s:o, s:s, s:s}", "command", "claims", "args", hr_args_json(s->args),
                                "build_commit", hr_commit(), "compiler", hr_compiler());
     const hr_status status = record && facts ? hr_store_begin_run(s->store, record, facts, &s->run_id)

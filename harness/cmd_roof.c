@@ -2,6 +2,7 @@
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
+#include "harness/doctor/doctor.h"
 #include "harness/roof/roof.h"
 #include "harness/store/store.h"
 #include "harness/version.h"
@@ -97,14 +98,16 @@ static hr_status threads_of(const hr_args *args, unsigned *threads) {
 
 static hr_status keep(hr_store *store, const hr_args *args, const json_t *roof) {
     char *run_id = NULL;
+    json_t *machine = json_copy(get(roof, "machine"));
+    json_object_set_new(machine, "doctor", hr_doctor_summary());
     json_t *run = json_pack("{s:s, s:o, s:s, s:s}", "command", "roof", "args", hr_args_json(args), "build_commit",
                             hr_commit(), "compiler", hr_compiler());
-    hr_status status = run ? hr_store_begin_run(store, run, get(roof, "machine"), &run_id)
+    hr_status status = run ? hr_store_begin_run(store, run, machine, &run_id)
                            : hr_fail(HR_ERR_MEMORY, "roof: out of memory while storing the result");
     if (status == HR_OK) status = hr_store_put_roof(store, run_id, roof);
     if (status == HR_OK) status = hr_store_end_run(store, run_id, 0);
     hr_free(run_id);
-    json_decref(run);
+    json_decref(run), json_decref(machine);
     return status;
 }
 

@@ -1,8 +1,10 @@
 /* headroom sweep: measures every cell of the axes, stores it, prints a row. */
 #include "harness/cli/engine_args.h"
+#include "harness/cli/interrupt.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
+#include "harness/doctor/busy.h"
 #include "harness/sweep/sweep.h"
 #include "kernels/base/memory.h"
 
@@ -87,11 +89,17 @@ static const hr_opt opt_nvtx_level = {.name = "--nvtx-level",
                                           "how deep NVTX ranges go; a profiler takes some us a range, so `layer` for "
                                           "small models"};
 
-static const hr_opt *const options[] = {HR_OPTS_AXES_SWEEP, &hr_opt_repetitions, &hr_opt_max_time, &opt_max_samples,
-                                        &opt_timeout,       &opt_no_warmup,      &opt_delay,       &hr_opt_seed,
-                                        &opt_order,         &hr_opt_prompt,      &opt_slo,         &opt_tag,
-                                        &opt_dry_run,       &opt_resume,         &opt_capture,     &opt_nvtx_level,
-                                        HR_OPTS_OUTPUT,     &hr_opt_db,          HR_OPTS_CONFIG,   NULL};
+static const hr_opt *const options[] = {HR_OPTS_AXES_SWEEP, &hr_opt_repetitions,
+                                        &hr_opt_max_time,   &opt_max_samples,
+                                        &opt_timeout,       &opt_no_warmup,
+                                        &opt_delay,         &hr_opt_seed,
+                                        &opt_order,         &hr_opt_prompt,
+                                        &opt_slo,           &opt_tag,
+                                        &opt_dry_run,       &opt_resume,
+                                        &hr_opt_on_busy,    &hr_opt_busy_timeout,
+                                        &opt_capture,       &opt_nvtx_level,
+                                        HR_OPTS_OUTPUT,     &hr_opt_db,
+                                        HR_OPTS_CONFIG,     NULL};
 
 static const char *const examples[] = {
     "headroom sweep -m synth:tiny -p 64 -n 16 -r 3 --db none",
@@ -306,15 +314,38 @@ static hr_status show_plan(command *c) {
     return status;
 }
 
+/* The look at other processes that began before the plan was made: says, waits or refuses, as --on-busy asks. */
+static hr_status look_at_others(const hr_args *args, hr_busy *busy, hr_sweep_options *o) {
+    busy->timeout_s = hr_args_real(args, "--busy-timeout");
+    busy->progress = o->output.progress;
+    hr_interrupt_install();
+    HR_TRY(hr_busy_end(busy));
+    if (busy->looked) o->others = busy->busy ? "warn" : "ok";
+    if (busy->busy && !o->output.quiet)
+        fprintf(stderr, "headroom: before the first cell %s: times may be too long; --on-busy wait waits for its end\n",
+                busy->warning);
+    return HR_OK;
+}
+
+static int measure(const hr_args *args, hr_busy *busy, command *c) {
+    const hr_status status = look_at_others(args, busy, &c->options);
+    if (status == HR_ERR_INTERRUPTED) return HR_EXIT_INTERRUPTED;
+    return status == HR_OK ? hr_sweep_run(&c->plan, &c->machine, &c->options) : hr_report_failure();
+}
+
 static int run(const hr_args *args) {
     command c = {0};
+    hr_busy busy = {.on_busy = (hr_on_busy)place(hr_args_text(args, "--on-busy"), hr_on_busy_names, HR_BUSY_COUNT)};
+    const bool dry = hr_args_flag(args, "--dry-run");
     int code;
+    if (!dry && busy.on_busy != HR_BUSY_IGNORE) hr_busy_begin(&busy);
     if (set_up(args, &c) != HR_OK)
         code = hr_report_failure();
-    else if (hr_args_flag(args, "--dry-run"))
+    else if (dry)
         code = show_plan(&c) == HR_OK ? 0 : hr_report_failure();
     else
-        code = hr_sweep_run(&c.plan, &c.machine, &c.options);
+        code = measure(args, &busy, &c);
+    hr_busy_drop(&busy);
     hr_sweep_plan_destroy(&c.plan);
     hr_free(c.text);
     json_decref(c.args);

@@ -12,6 +12,7 @@ extern const hr_command hr_command_generate, hr_command_perplexity, hr_command_t
 extern const hr_command hr_command_history;
 extern const hr_command hr_command_models, hr_command_kernels, hr_command_kv;
 extern const hr_command hr_command_import, hr_command_export, hr_command_merge, hr_command_prune;
+extern const hr_command hr_command_doctor;
 
 /* clang-format off */
 const hr_command *const hr_commands[] = {
@@ -37,6 +38,7 @@ const hr_command *const hr_commands[] = {
     &hr_command_models,
     &hr_command_kernels,
     &hr_command_kv,
+    &hr_command_doctor,
 
     &hr_command_generate,
     &hr_command_perplexity,

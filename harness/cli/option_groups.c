@@ -1,5 +1,6 @@
 #include "harness/cli/option_groups.h"
 
+#include "harness/doctor/busy.h"
 #include "harness/formats/formats.h"
 
 /* Largest number of positions, tokens or sequences that a flag takes: far above any model, so that products with
@@ -142,6 +143,24 @@ WORD(device, .name = "--device", .choices = cpu, .fallback = "cpu", .metavar = "
      .advice = "this build runs on the CPU alone");
 NUMBER(gpu_layers, .name = "--n-gpu-layers", .alias = "-ngl", .choices = zero, .fallback = "0", .metavar = "N",
        .help = "0: all on the CPU", .advice = "not needed here: this build runs on the CPU alone");
+
+const hr_opt hr_opt_on_busy = {
+    .name = "--on-busy",
+    .group = "Measuring",
+    .kind = HR_OPT_WORD,
+    .choices = hr_on_busy_names,
+    .fallback = "warn",
+    .metavar = "WHAT",
+    .help = "when another process takes over 5 % of a core before the first cell: warn, fail, wait for its end, or "
+            "ignore, which does not look and saves up to 0.3 s"};
+const hr_opt hr_opt_busy_timeout = {.name = "--busy-timeout",
+                                    .group = "Measuring",
+                                    .kind = HR_OPT_REAL,
+                                    .min = 0.1,
+                                    .max = 86400,
+                                    .fallback = "60",
+                                    .metavar = "S",
+                                    .help = "how long --on-busy wait waits before it goes on all the same"};
 
 const hr_opt hr_opt_output = {.name = "--output",
                               .alias = "-o",

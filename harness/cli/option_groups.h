@@ -39,6 +39,9 @@ extern const hr_opt hr_opt_gpu_layers, hr_opt_gpu_layers_list;  /* --n-gpu-layer
 
 /* Measuring: --repetitions -r, --max-time, --seed, --prompt */
 extern const hr_opt hr_opt_repetitions, hr_opt_max_time, hr_opt_seed, hr_opt_prompt;
+/* Measuring, before the first cell (busy.h): --on-busy, --busy-timeout */
+extern const hr_opt hr_opt_on_busy, hr_opt_busy_timeout;
+
 extern const hr_opt hr_opt_output, hr_opt_output_err; /* --output -o, -oe; no default: table or md */
 extern const hr_opt hr_opt_json, hr_opt_out, hr_opt_db;
 extern const hr_opt hr_opt_quiet, hr_opt_verbose, hr_opt_no_progress;

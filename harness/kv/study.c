@@ -1,6 +1,7 @@
 /* The loop over the points of a study, its run in the store, and what is taken from an unfinished one. */
 #include "harness/kv/study_part.h"
 
+#include "harness/doctor/doctor.h"
 #include "harness/formats/json_get.h"
 #include "harness/kv/study_session.h"
 #include "harness/store/store.h"
@@ -83,6 +84,7 @@ static hr_status begin(loop *l) {
         o->note("nothing to resume: no study of this build, machine and these flags was interrupted; a new one begins",
                 o->context);
     json_t *facts = hr_machine_json(&machine);
+    json_object_set_new(facts, "doctor", hr_doctor_summary());
     json_t *run = json_pack("{s:s, s:s, s:s, s:s}", "command", "kv study", "build_commit", hr_commit(), "compiler",
                             hr_compiler(), "manifest", manifest);
     if (run && o->args) json_object_set(run, "args", (json_t *)o->args);

@@ -42,6 +42,25 @@ static void measured_by(hr_doc *doc, const hr_report *r) {
     fact(doc, "report written by", commits);
 }
 
+/* What the run's doctor found amiss: "bad: swap; warn: turbo, smt". What it could not see is no finding. */
+static void fitness(hr_doc *doc, const json_t *machine) {
+    static const char *const words[] = {"bad", "warn"};
+    const json_t *doctor = json_object_get(machine, "doctor");
+    char text[400] = "", names[180];
+    for (size_t w = 0; w < 2; w++) {
+        const char *name;
+        json_t *status;
+        *names = 0;
+        json_object_foreach((json_t *)doctor, name, status) {
+            const char *word = json_string_value(status);
+            if (word && !strcmp(word, words[w])) listed(names, sizeof names, name);
+        }
+        const size_t n = strlen(text);
+        if (*names) snprintf(text + n, sizeof text - n, "%s%s: %s", n ? "; " : "", words[w], names);
+    }
+    if (json_object_size(doctor)) fact(doc, "not fit (headroom doctor)", *text ? text : "nothing found");
+}
+
 static void facts(hr_doc *doc, const hr_report *r) {
     static const char *const headings[] = {"machine", "", NULL};
     const json_t *m = r->machine;
@@ -64,6 +83,7 @@ static void facts(hr_doc *doc, const hr_report *r) {
     fact(doc, "system", hr_word(m, "os"));
     fact(doc, "hypervisor", hr_word(m, "hypervisor"));
     fact(doc, "frequency governor", hr_word(m, "governor"));
+    fitness(doc, m);
     if (hr_num(r->roof, "clock_ghz") > 0) {
         snprintf(text, sizeof text, "%s GHz", hr_text_num(hr_num(r->roof, "clock_ghz")));
         fact(doc, "clock (proxy)", text);

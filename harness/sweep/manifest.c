@@ -8,9 +8,9 @@
 #include <string.h>
 
 /* Flags that say where results go or how long one waits: they change no measurement. */
-static const char *const indifferent[] = {"resume", "db",      "output", "output-err",   "oe",
-                                          "json",   "out",     "quiet",  "verbose",      "no-progress",
-                                          "tag",    "timeout", "config", "print-config", "dry-run"};
+static const char *const indifferent[] = {"resume", "db",           "output",  "output-err",  "oe",          "json",
+                                          "out",    "quiet",        "verbose", "no-progress", "tag",         "timeout",
+                                          "config", "print-config", "dry-run", "on-busy",     "busy-timeout"};
 
 #define RESUME_HEAD "--resume: the newest sweep of the store "
 #define RESUME_TAIL "--resume wants the flags of the sweep that was cut: %s --resume"

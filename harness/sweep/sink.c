@@ -1,5 +1,6 @@
 #include "harness/sweep/sweep.h"
 
+#include "harness/doctor/doctor.h"
 #include "harness/version.h"
 #include "kernels/base/memory.h"
 
@@ -27,7 +28,9 @@ static hr_status begin_run(hr_sink *s, const hr_sweep_options *options, const hr
     json_t *run = json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:O}", "command", "sweep", "args", args, "build_commit",
                             hr_commit(), "compiler", hr_compiler(), "started", now, "tags",
                             options->tags ? options->tags : "", "manifest", manifest);
-    json_t *where = hr_machine_json(machine);
+    json_t *where = hr_machine_json(machine), *doctor = hr_doctor_summary();
+    if (options->others) json_object_set_new(doctor, "others", json_string(options->others));
+    json_object_set_new(where, "doctor", doctor);
     const hr_status status = run && where ? hr_store_begin_run(s->store, run, where, &s->run_id)
                                           : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
     json_decref(run), json_decref(where);

@@ -20,6 +20,8 @@ typedef struct hr_sweep_options {
     double timeout_s, delay_s; /* 0: none */
     const char *db;            /* NULL: no store */
     bool resume;
+    const char
+        *others; /* before the first cell another process took the CPUs: "warn", or none did: "ok"; NULL: unknown */
     const char *tags;   /* "key=value;key=value", or "" */
     const json_t *args; /* as given, for the record of the run */
     hr_output output;
