@@ -46,8 +46,8 @@ for case in "$here"/cases/*.case; do
   result "$(basename "$case" .case)"
 done
 
-# Examples work as printed (those that need no store and little time).
-for sub in models inspect tokenize generate perplexity kernels trace; do
+# Examples work as printed (those that need no store and little time). The doctor says 3 of a machine that is not fit.
+for sub in models inspect tokenize generate perplexity kernels trace doctor; do
   headroom $sub --help >"$work/help" 2>&1
   sed -n '/^Examples:/,$p' "$work/help" | grep -E '^  [^ ]' | grep headroom >"$work/examples"
   : >"$work/why"
@@ -55,7 +55,7 @@ for sub in models inspect tokenize generate perplexity kernels trace; do
   [ "$(wc -l <"$work/examples")" -ge 2 ] || echo "fewer than two examples" >>"$work/why"
   while IFS= read -r line; do
     (cd "$root" && sh -c "$line") >"$work/stdout" 2>"$work/stderr" </dev/null ||
-      { echo "exit code $?:$line"; head -n 3 "$work/stderr"; } >>"$work/why"
+      { rc=$?; [ $sub.$rc = doctor.3 ] || { echo "exit code $rc:$line"; head -n 3 "$work/stderr"; }; } >>"$work/why"
     [ -s "$work/stdout" ] || echo "prints nothing:$line" >>"$work/why"
   done <"$work/examples"
   result "examples of headroom $sub"
