@@ -106,18 +106,19 @@ static void check_steal(const hr_patient *p, hr_finding *out) {
 
 /* The hottest sensor in degrees Celsius; false without one. Values are in thousandths. */
 static bool hottest(const hr_patient *p, double *out) {
-    static const char *const patterns[] = {"/sys/class/thermal/thermal_zone%d/temp",
-                                           "/sys/class/hwmon/hwmon%d/temp1_input"};
+    enum { SENSORS = 32 };
     char path[96];
     double value;
     bool any = false;
-    for (size_t k = 0; k < 2; k++)
-        for (int i = 0; i < 32; i++) {
-            snprintf(path, sizeof path, k ? "/sys/class/hwmon/hwmon%d/temp1_input" : patterns[0], i);
-            if (!hr_doctor_number(p, path, &value) || value < -50e3 || value > 200e3) continue;
-            if (!any || value * 1e-3 > *out) *out = value * 1e-3;
-            any = true;
-        }
+    for (int i = 0; i < 2 * SENSORS; i++) {
+        if (i < SENSORS)
+            snprintf(path, sizeof path, "/sys/class/thermal/thermal_zone%d/temp", i);
+        else
+            snprintf(path, sizeof path, "/sys/class/hwmon/hwmon%d/temp1_input", i - SENSORS);
+        if (!hr_doctor_number(p, path, &value) || value < -50e3 || value > 200e3) continue;
+        if (!any || value * 1e-3 > *out) *out = value * 1e-3;
+        any = true;
+    }
     return any;
 }
 
