@@ -208,6 +208,14 @@ probe-cost: deps ## what probes, recorder and NVTX cost: also against a build wi
 	@$(MAKE) --no-print-directory $(JOBS) BUILD=build-noprobes NOPROBES=1 build-noprobes/headroom
 	@$(BUILD)/headroom observe --without build-noprobes/headroom --pairs 30 $(PROBE_FLAGS)
 
+# make itself ends with 2 whatever the verdict: harness/ci/nightly.sh has the exit code of the gate, and $(BUILD)/nightly/exit_code.
+.PHONY: nightly
+nightly: deps ## BASE=<commit>: is this build slower? 20 cells in 13 pairs, JUnit and report in build/nightly (20 minutes)
+	@$(if $(BASE),,echo 'nightly: which commit? make nightly BASE=HEAD~1' >&2; exit 2)
+	@.ci/deps.sh demo
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom
+	@HEADROOM=$(BUILD)/headroom OUT=$(BUILD)/nightly harness/ci/nightly.sh '$(BASE)'
+
 # valgrind knows no AVX-512 and says so by CPUID: these programs choose AVX2 under it.
 VALGRIND_TESTS := $(addprefix $(BUILD)/tests/,test_panel test_acts test_matmul test_vec test_attention test_kv test_dtype)
 valgrind: ## the tests of the kernels under valgrind, as on a CPU with AVX2 (minutes)
