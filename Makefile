@@ -76,6 +76,7 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
 all: deps ## build the program (build/headroom), installing what the build lacks
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(RECORDER)
+	@$(if $(RECORDER),,echo "headroom: built without NVTX ranges and libheadroom-nvtx.so: there is no $(CUDA)/include/nvtx3/nvToolsExt.h (CUDA=FOLDER)" >&2)
 
 $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
 	$(call say,LINK,$@)

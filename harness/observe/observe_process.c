@@ -112,6 +112,8 @@ static hr_status in_folder(const hr_observe_options *o, hr_watch watch, const ch
         "-o",   report,    NULL};
     side sides[2] = {{.program = o->program, .level = "none"}, {.program = o->program, .level = "op"}};
     snprintf(report, sizeof report, "%s/report", folder);
+    if (watch != HR_WATCH_NO_PROBES && !hr_nvtx_built())
+        HR_FAIL(HR_ERR_UNSUPPORTED, "this build has no NVTX: its headers were not there");
     if (watch == HR_WATCH_LIBRARY) {
         HR_TRY(find_library(o->program, library));
         snprintf(inject, sizeof inject, "NVTX_INJECTION64_PATH=%s", library);
@@ -128,8 +130,6 @@ static hr_status in_folder(const hr_observe_options *o, hr_watch watch, const ch
             HR_FAIL(HR_ERR_UNSUPPORTED, "no build without probes was named; `make probe-cost` makes one and measures");
         sides[0].program = o->without, sides[1].level = "none";
     }
-    if (watch != HR_WATCH_NO_PROBES && !hr_nvtx_built())
-        HR_FAIL(HR_ERR_UNSUPPORTED, "this build has no NVTX: its headers were not there");
     return take_pairs(o, watch, sides, folder, pairs);
 }
 
