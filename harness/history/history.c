@@ -304,7 +304,8 @@ hr_status hr_history(hr_store *store, const hr_history_options *options, json_t 
     HR_TRY(choose_metrics(options->metric, &j, columns));
     j.out = json_array(), j.texts = json_object(), j.states = json_array();
     hr_status status = j.out && j.texts && j.states ? HR_OK : no_memory();
-    if (status == HR_OK) status = hr_store_points(store, options->cell, options->machine_class, columns, take, &j);
+    const hr_store_filter filter = {.cell = options->cell, .machine_class = options->machine_class};
+    if (status == HR_OK) status = hr_store_points(store, &filter, columns, take, &j);
     if (status == HR_OK) status = end_cell(&j);
     if (status == HR_OK && json_array_size(j.out) == 0) status = nothing(options);
     if (status == HR_OK) status = sorted(j.out, out);
@@ -316,15 +317,13 @@ hr_status hr_history(hr_store *store, const hr_history_options *options, json_t 
 /* ---- how far nights differ ------------------------------------------------------------------------------------------------ */
 
 typedef struct level {
-    const char *cell_id;
     double *values; /* [n] of [capacity] */
     size_t n, capacity;
 } level;
 
 static hr_status take_value(void *context, const hr_store_point *p) {
     level *l = context;
-    const bool counts = !strcmp(p->cell_id, l->cell_id) && isfinite(p->values[0]) && p->values[0] > 0 &&
-                        !(p->flags && strstr(p->flags, "simulated")) &&
+    const bool counts = isfinite(p->values[0]) && p->values[0] > 0 && !(p->flags && strstr(p->flags, "simulated")) &&
                         !(p->state_class && !strcmp(p->state_class, "mixed")) &&
                         !(p->stop_reason && !strcmp(p->stop_reason, "throttled"));
     if (!counts) return HR_OK;
@@ -351,12 +350,13 @@ hr_status hr_history_spread(hr_store *store, const char *cell_id, const char *ma
     const struct metric *m;
     HR_TRY(find_metric(metric, &m));
     const char *const columns[HR_STORE_POINT_VALUES] = {m->column, NULL};
-    level l = {.cell_id = cell_id};
+    level l = {0};
     hr_changes_rule rule = hr_changes_rule_default();
     hr_change newest;
     size_t found = 0, begin = 0;
     rule.stayed = 0; /* settled changes alone begin a level */
-    hr_status status = hr_store_points(store, cell_id, machine_class, columns, take_value, &l);
+    const hr_store_filter filter = {.cell_id = cell_id, .machine_class = machine_class};
+    hr_status status = hr_store_points(store, &filter, columns, take_value, &l);
     if (status == HR_OK) status = hr_changes_of(l.values, l.n, &rule, &newest, 1, &found);
     if (status == HR_OK) {
         if (found) begin = newest.at;

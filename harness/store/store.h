@@ -88,10 +88,15 @@ typedef struct hr_store_point {
     const char *run_id, *time, *commit;   /* time: when the run started; of imported cells when they were measured */
     double values[HR_STORE_POINT_VALUES]; /* NaN: null */
 } hr_store_point;
+typedef struct hr_store_filter {
+    const char *cell_id;       /* whole: the fast way to one cell; NULL: all */
+    const char *cell;          /* an id, how ids begin, or a test name ("tg128"); NULL: all */
+    const char *machine_class; /* whole; NULL: all */
+} hr_store_filter;
 /* Calls `each` for every cell that was measured or failed, in the order of cell_id, machine class, time, insertion.
- * columns: [HR_STORE_POINT_VALUES] names of columns of numbers, never a user's text; NULL: none. cell: an id, how ids
- * begin, or a test name ("tg128"); machine_class: whole; NULL: all. Ends at the first status that is not HR_OK. */
-hr_status hr_store_points(hr_store *store, const char *cell, const char *machine_class, const char *const *columns,
+ * columns: [HR_STORE_POINT_VALUES] names of columns of numbers, never a user's text; NULL: none. Ends at the first status
+ * that is not HR_OK. */
+hr_status hr_store_points(hr_store *store, const hr_store_filter *filter, const char *const *columns,
                           hr_status (*each)(void *context, const hr_store_point *point), void *context);
 /* Roofs of a run (run_id NULL: the newest of the machine class of the newest run): [{...}]. */
 hr_status hr_store_roofs(hr_store *store, const char *run_id, json_t **out);

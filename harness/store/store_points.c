@@ -12,29 +12,34 @@
 
 enum { FIRST_VALUE = 12 };
 
-static hr_status prepare(hr_store *store, const char *cell, const char *machine_class, const char *const *columns,
+static hr_status prepare(hr_store *store, const hr_store_filter *filter, const char *const *columns,
                          sqlite3_stmt **out) {
     char sql[1200];
+    /* One cell is looked up run by run, by the index of both ids; all cells are scanned. */
+    const bool one = filter->cell_id != NULL;
     snprintf(sql, sizeof sql,
              "SELECT c.cell_id, r.machine_class, c.state_class, c.status, c.stop_reason, c.flags, c.test, "
              "c.model_filename, c.quant, r.run_id, " MEASURED " AS measured, coalesce(r.build_commit, c.build_commit), "
-             "%s, %s FROM cell c JOIN run r USING (run_id) WHERE c.status IN ('ok', 'failed') "
-             "AND (?1 IS NULL OR substr(c.cell_id, 1, length(?1)) = ?1 OR c.test = ?1) "
-             "AND (?2 IS NULL OR r.machine_class = ?2) "
+             "%s, %s FROM %s ON c.run_id = r.run_id %s "
+             "WHERE c.status IN ('ok', 'failed') "
+             "AND (?2 IS NULL OR substr(c.cell_id, 1, length(?2)) = ?2 OR c.test = ?2) "
+             "AND (?3 IS NULL OR r.machine_class = ?3) "
              "ORDER BY c.cell_id, r.machine_class, julianday(measured), r.seq",
-             columns[0] ? columns[0] : "NULL", columns[1] ? columns[1] : "NULL");
+             columns[0] ? columns[0] : "NULL", columns[1] ? columns[1] : "NULL",
+             one ? "run r CROSS JOIN cell c" : "cell c JOIN run r", one ? "AND c.cell_id = ?1" : "");
     HR_TRY(hr_store_prepare(store, sql, out));
-    int rc = hr_store_bind_text(*out, 1, cell);
-    if (rc == SQLITE_OK) rc = hr_store_bind_text(*out, 2, machine_class);
+    int rc = one ? hr_store_bind_text(*out, 1, filter->cell_id) : SQLITE_OK;
+    if (rc == SQLITE_OK) rc = hr_store_bind_text(*out, 2, filter->cell);
+    if (rc == SQLITE_OK) rc = hr_store_bind_text(*out, 3, filter->machine_class);
     const hr_status status = hr_store_check(store, rc);
     if (status != HR_OK) sqlite3_finalize(*out);
     return status;
 }
 
-hr_status hr_store_points(hr_store *store, const char *cell, const char *machine_class, const char *const *columns,
+hr_status hr_store_points(hr_store *store, const hr_store_filter *filter, const char *const *columns,
                           hr_status (*each)(void *context, const hr_store_point *point), void *context) {
     sqlite3_stmt *s;
-    HR_TRY(prepare(store, cell, machine_class, columns, &s));
+    HR_TRY(prepare(store, filter, columns, &s));
     hr_status status = HR_OK;
     int rc = SQLITE_DONE;
     while (status == HR_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
