@@ -214,6 +214,25 @@ static void older_names_and_a_stream_without_report(void **state) {
     says("has no report nvtxsum or nvtx_sum");
 }
 
+/* nsys exports to REPORT.sqlite: a store of that name would be replaced. */
+static void a_store_is_no_report_of_before(void **state) {
+    (void)state;
+    static char bytes[1 << 20];
+    need_ranges(__func__);
+    const size_t n = read_file(path, bytes, sizeof bytes);
+    assert_in_range(n, 4096, sizeof bytes - 1);
+    char file[700];
+    snprintf(file, sizeof file, "%s/rep.sqlite", folder);
+    write_file(file, bytes, n);
+    assert_int_equal(run_it(""), 2);
+    says("rep.sqlite is a store of results");
+    assert_true(there("rep.sqlite"));
+    bytes[68]++; /* another program's */
+    write_file(file, bytes, n);
+    works(run_it(""));
+    assert_false(there("rep.sqlite"));
+}
+
 static void what_goes_wrong_is_one_line(void **state) {
     (void)state;
     need_ranges(__func__);
@@ -401,14 +420,9 @@ static void the_real_nsys_sees_every_op(void **state) {
 #define F(f) cmocka_unit_test_setup_teardown(f, setup_fake, teardown_fake)
 int main(void) {
     const struct CMUnitTest tests[] = {
-        F(the_table_lands_beside_the_cell),
-        F(nsys_gets_the_cell),
-        F(older_names_and_a_stream_without_report),
-        F(what_goes_wrong_is_one_line),
-        F(an_interrupt_leaves_nothing_behind),
-        F(output_and_exit_codes_of_a_child),
-        F(ncu_names_the_slowest_op),
-        T(the_real_nsys_sees_every_op),
+        F(the_table_lands_beside_the_cell),  F(nsys_gets_the_cell),          F(older_names_and_a_stream_without_report),
+        F(a_store_is_no_report_of_before),   F(what_goes_wrong_is_one_line), F(an_interrupt_leaves_nothing_behind),
+        F(output_and_exit_codes_of_a_child), F(ncu_names_the_slowest_op),    T(the_real_nsys_sees_every_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -193,10 +193,21 @@ static void remove_all(const char *base) {
         if (exists(base, endings[i], path)) unlink(path);
 }
 
+/* nsys exports to FILE.sqlite, and a store may be named so: bytes 68 to 71 of an SQLite file are its application_id. */
+static bool is_a_store(const char *path) {
+    char head[72] = "";
+    FILE *f = fopen(path, "rb");
+    const size_t n = f ? fread(head, 1, sizeof head, f) : 0;
+    if (f) fclose(f);
+    return n == sizeof head && !memcmp(head, "SQLite format 3", 16) && !memcmp(head + 68, "HRST", 4);
+}
+
 /* Reports of before belong to another run: a profile that writes none must not find them. A place that cannot be written
  * is said before the minutes of a profile. */
 static hr_status clear_place(const char *base) {
     char path[PATH_BYTES];
+    if (exists(base, ".sqlite", path) && is_a_store(path))
+        HR_FAIL(HR_ERR_INPUT, "%s is a store of results and nsys would replace it: give the report another name", path);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (exists(base, endings[i], path) && unlink(path) != 0)
             HR_FAIL(HR_ERR_IO, "%s is in the way and cannot be removed: %s", path, strerror(errno));
