@@ -195,6 +195,9 @@ static void a_pair_in_two_states_is_repeated(void **state) {
     side_run(1, 2, "far", 500);                             /* near for A, far for B */
     side_run(0, 4, "mixed", 900);                           /* the machine changed during A */
     side_run(0, 6, "far", 300), side_run(1, 6, "far", 336); /* another state, one and the same: counts */
+    json_t *again = json_pack("[o]", cell_of("c1", "near", 112 * pow(1.05, 8)));
+    json_object_set_new(json_array_get(again, 0), "flags", json_pack("[s]", "state_changed"));
+    side_rows(1, "rows.8", again); /* measured once more, in one state: counts */
     const hr_ab_options options = options_of(13);
     json_t *r = measured(&options);
     near_to(hr_num(r, "repeated"), 2, 0);

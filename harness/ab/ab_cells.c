@@ -116,9 +116,10 @@ bool hr_ab_cells_need(const hr_ab_cells *cells, size_t wanted) {
     return false;
 }
 
+/* A cell flagged state_changed whose class is not mixed was measured once more, from end to end in that class: it counts. */
 static bool disturbed(const json_t *cell, const char *name, char *why, size_t n) {
     const char *what = NULL;
-    if (!strcmp(hr_word(cell, "state_class"), "mixed") || hr_cell_has_flag(cell, "state_changed"))
+    if (!strcmp(hr_word(cell, "state_class"), "mixed"))
         what = "the machine changed its state during";
     else if (hr_cell_all_throttled(cell))
         what = "the clock was reduced during";
