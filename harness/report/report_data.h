@@ -26,7 +26,7 @@ typedef struct hr_report {
     json_t *explained;     /* cell_id -> hr_explain of cells that stand for others */
     json_t *advice;        /* findings on the cells of the report, as hr_advice_of_run gives them */
     json_t *observed;      /* rows of `headroom observe`, the newest of each */
-    json_t *ranges;        /* [{cell, rows}]: ranges of ops that nsys saw, each with recorded_ns of a call */
+    json_t *ranges;        /* [{cell, rows}]: ranges of ops that nsys saw, as hr_ranges_beside_ops gives them */
     char unexplained[400]; /* why a cell could not be explained; "": all could */
 } hr_report;
 

@@ -65,8 +65,16 @@ static void ways(hr_doc *doc, const hr_report *r) {
 /* ---- a profiler beside the recorder ----------------------------------------------------------------------------- */
 
 static void ranges_of(hr_doc *doc, const json_t *entry) {
-    static const char *const headings[] = {
-        "range", ">calls seen", ">ms in all", ">us a call", ">us by the recorder", ">difference %", NULL};
+    static const char *const headings[] = {"range",
+                                           ">calls seen",
+                                           ">ms in all",
+                                           ">median us",
+                                           ">mean us",
+                                           ">recorded calls",
+                                           ">recorder's median us",
+                                           ">recorder's mean us",
+                                           ">difference of medians %",
+                                           NULL};
     size_t i;
     json_t *row;
     const json_t *rows = json_object_get(entry, "rows");
@@ -74,14 +82,19 @@ static void ranges_of(hr_doc *doc, const json_t *entry) {
                 hr_word(json_array_get(rows, 0), "source"));
     hr_doc_table(doc, headings);
     json_array_foreach((json_t *)rows, i, row) {
-        const double n = hr_num(row, "n"), total = hr_num(row, "total_ns"), mean = hr_num(row, "mean_ns"),
-                     call = isfinite(mean) ? mean : total / n, recorded = hr_num(row, "recorded_ns");
+        const double n = hr_num(row, "n"), difference = hr_num(row, "difference_pct");
         hr_doc_cell(doc, "%.40s", hr_word(row, "name"));
         hr_doc_cell(doc, "%s", isfinite(n) ? hr_text_count(n) : "");
-        hr_doc_cell(doc, "%s", or_nothing(total * 1e-6));
-        hr_doc_cell(doc, "%s", or_nothing(call * 1e-3));
-        hr_doc_cell(doc, "%s", or_nothing(recorded * 1e-3));
-        hr_doc_cell(doc, "%+.1f", (call / recorded - 1) * 100);
+        hr_doc_cell(doc, "%s", or_nothing(hr_num(row, "total_ns") * 1e-6));
+        hr_doc_cell(doc, "%s", or_nothing(hr_num(row, "median_ns") * 1e-3));
+        hr_doc_cell(doc, "%s", or_nothing(hr_num(row, "mean_ns") * 1e-3));
+        hr_doc_cell(doc, "%s", hr_text_count(hr_num(row, "recorded_n")));
+        hr_doc_cell(doc, "%s", or_nothing(hr_num(row, "recorded_median_ns") * 1e-3));
+        hr_doc_cell(doc, "%s", or_nothing(hr_num(row, "recorded_mean_ns") * 1e-3));
+        if (isfinite(difference))
+            hr_doc_cell(doc, "%+.1f", difference);
+        else
+            hr_doc_cell(doc, "%s", "");
         hr_doc_row_end(doc);
     }
     hr_doc_table_end(doc);

@@ -10,7 +10,7 @@ typedef struct hr_plot_data {
     json_t *tsv;    /* a text that is the data instead of the rows; NULL: the rows are */
     json_t *titles; /* of the series, for the key */
     json_t *vars;   /* settings that the script reads: numbers and texts */
-    char why[200];  /* why it is not drawn; "" when it is */
+    char why[400];  /* why it is not drawn; "" when it is */
     char more[400]; /* added to the caption, "" for nothing */
     int height;     /* of the picture; 0: the plot's own */
     bool failed;    /* out of memory */

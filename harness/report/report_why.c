@@ -8,6 +8,15 @@
 
 /* ---- where the time went ---------------------------------------------------------------------------------------- */
 
+/* Backquotes are for the terminal. */
+static const char *plain(const char *text, char *out, size_t size) {
+    size_t n = 0;
+    for (; *text && n + 1 < size; text++)
+        if (*text != '`') out[n++] = *text;
+    out[n] = 0;
+    return hr_text_whole(out);
+}
+
 static json_t *tsv_of(const json_t *e, const char *metric) {
     char *text = NULL;
     size_t n;
@@ -22,7 +31,8 @@ static json_t *tsv_of(const json_t *e, const char *metric) {
 static void fill(const hr_report *r, const char *metric, const char *name, hr_plot_data *data) {
     const json_t *e = hr_why_explained(r, metric);
     if (!e) {
-        hr_plot_why(data, "%s", hr_why_missing(r));
+        char why[400];
+        hr_plot_why(data, "%s", plain(hr_why_missing(r), why, sizeof why));
         return;
     }
     data->tsv = tsv_of(e, metric);
@@ -39,15 +49,6 @@ void hr_fill_waterfall_ttft(const hr_report *r, hr_plot_data *data) {
 
 static const char *rate(double v) {
     return v > 0 ? hr_text_num(v) : ""; /* of work that no ceiling counts there is no rate */
-}
-
-/* Backquotes are for the terminal. */
-static const char *plain(const char *text, char *out, size_t size) {
-    size_t n = 0;
-    for (; *text && n + 1 < size; text++)
-        if (*text != '`') out[n++] = *text;
-    out[n] = 0;
-    return hr_text_whole(out);
 }
 
 static void terms(hr_doc *doc, const json_t *metric) {
@@ -140,17 +141,22 @@ static bool is_first_of_rule(const json_t *advice, size_t at, const char *rule) 
     return true;
 }
 
-/* A rule is said once, with the finding that costs most; text ends in one full stop whatever the rule wrote. */
+static bool is_closed(const char *text) {
+    const size_t n = strlen(text);
+    return !n || strchr(".!?", text[n - 1]);
+}
+
+/* The finding in bold, then "evidence. To do: what. (test)", with one full stop each whatever the rule wrote. */
 static void finding(hr_doc *doc, const json_t *f, size_t others) {
-    char lead[400], also[80] = "";
-    const char *what = hr_word(f, "finding"), *todo = hr_word(f, "todo"), *evidence = hr_word(f, "evidence");
+    char lead[400], also[80] = "", where[120] = "";
+    const char *what = hr_word(f, "finding"), *todo = hr_word(f, "todo"), *evidence = hr_word(f, "evidence"),
+               *test = hr_word(f, "test");
     const size_t end = strlen(what);
     snprintf(lead, sizeof lead, "%.*s:", (int)(end && what[end - 1] == '.' ? end - 1 : end), what);
     if (others) snprintf(also, sizeof also, " Also in %s.", hr_text_of((double)others, "other cell"));
-    hr_doc_item(doc, lead, "%.500s%s %.500s%s%s%s%.60s%s", evidence,
-                *evidence && !strchr(".!", evidence[strlen(evidence) - 1]) ? "." : "", todo,
-                *todo && !strchr(".!", todo[strlen(todo) - 1]) ? "." : "", also, *hr_word(f, "test") ? " (" : "",
-                hr_word(f, "test"), *hr_word(f, "test") ? ")" : "");
+    if (*test) snprintf(where, sizeof where, " (%.60s)", test);
+    hr_doc_item(doc, hr_text_whole(lead), "%.500s%s%s%.500s%s%s%s", evidence, is_closed(evidence) ? "" : ".",
+                *todo ? " To do: " : "", todo, is_closed(todo) ? "" : ".", also, where);
 }
 
 void hr_report_advice(hr_doc *doc, const hr_report *r) {

@@ -3,6 +3,7 @@
 
 #include "harness/advice/advice.h"
 #include "harness/explain/explain.h"
+#include "harness/show/stored_cell.h"
 
 #include <string.h>
 
@@ -111,36 +112,21 @@ static hr_status load_observed(hr_store *store, hr_report *r) {
     return status;
 }
 
-/* Mean of a call in ns by the recorder, over layers and kernels; NaN: never recorded. */
-static double recorded_call(const json_t *ops, const char *range) {
-    double n = 0, ns = 0;
-    size_t i;
-    json_t *op;
-    json_array_foreach((json_t *)ops, i, op) {
-        char name[64];
-        snprintf(name, sizeof name, "%.30s:%.20s", hr_word(op, "op"), hr_word(op, "phase"));
-        const double calls = hr_num(op, "n"), mean = hr_num(op, "mean_ns");
-        if (strcmp(name, range) || !(calls > 0)) continue;
-        n += calls, ns += calls * (isfinite(mean) ? mean : hr_num(op, "median_ns"));
-    }
-    return n > 0 ? ns / n : NAN;
-}
-
-/* The ranges of a cell that are ops, with the recorder's time of a call beside. */
+/* The ranges of a cell that are ops, with what the recorder saw of the same op beside. */
 static hr_status load_ranges_of(hr_store *store, hr_report *r, const json_t *cell) {
     const char *id = hr_word(cell, "cell_id"), *run_id = hr_word(cell, "run_id");
-    json_t *ranges = NULL, *ops = NULL, *row, *kept = json_array();
+    json_t *ranges = NULL, *ops = NULL, *beside = NULL, *row, *kept = json_array();
     hr_status status = kept ? hr_store_ranges(store, run_id, id, &ranges) : no_memory();
-    if (status == HR_OK && json_array_size(ranges)) status = hr_store_ops(store, run_id, id, &ops);
-    size_t i;
-    json_array_foreach(ranges, i, row) {
-        const double recorded = recorded_call(ops, hr_word(row, "name"));
-        if (status != HR_OK || !isfinite(recorded) || strncmp(hr_word(row, "source"), "nsys", 4)) continue;
-        json_t *copy = json_copy(row);
-        const bool whole = copy && json_object_set_new(copy, "recorded_ns", json_real(recorded)) == 0;
-        if (json_array_append_new(kept, copy) != 0 || !whole) status = no_memory();
+    if (status == HR_OK && json_array_size(ranges)) {
+        status = hr_store_ops(store, run_id, id, &ops);
+        if (status == HR_OK) status = hr_ranges_beside_ops(ranges, ops, &beside);
     }
-    json_decref(ranges), json_decref(ops);
+    size_t i;
+    json_array_foreach(beside, i, row) {
+        if (isnan(hr_num(row, "recorded_n")) || strncmp(hr_word(row, "source"), "nsys", 4)) continue;
+        if (json_array_append(kept, row) != 0) status = no_memory();
+    }
+    json_decref(ranges), json_decref(ops), json_decref(beside);
     if (status == HR_OK && json_array_size(kept)) {
         json_t *entry = json_pack("{s:O, s:O}", "cell", cell, "rows", kept);
         if (json_array_append_new(r->ranges, entry) != 0) status = no_memory();
