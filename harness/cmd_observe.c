@@ -40,7 +40,7 @@ static const hr_opt opt_osl = {.name = "--osl",
                                .max = 1 << 20,
                                .fallback = "64",
                                .metavar = "N",
-                               .help = "tokens that it gets; with 1 there is no TPOT"};
+                               .help = "tokens that it gets; TPOT needs three"};
 static const hr_opt opt_pairs = {.name = "--pairs",
                                  .group = MEASURING,
                                  .kind = HR_OPT_INT,

@@ -178,15 +178,19 @@ static void engine_pairs(void **state) {
         assert_non_null(strstr(word(nvtx, "reason"), "headers"));
 }
 
-/* One token out has no time per output token. */
-static void request_of_one_token(void **state) {
+/* One token out has no time per output token; of one step there is nothing to take turns with. */
+static void requests_of_few_tokens(void **state) {
     (void)state;
-    hr_cell_config cell = plan.cells[0].config;
-    cell.osl = cell.n_gen = 1;
-    options.cell = &cell, options.watches = 1u << HR_WATCH_RECORDER;
-    ok(hr_observe_run(&options, &rows));
-    assert_int_equal(json_array_size(rows), 1);
-    assert_true(number(row_named("recorder:ttft"), "off_ms") > 0);
+    for (int osl = 1; osl <= 3; osl++) {
+        hr_cell_config cell = plan.cells[0].config;
+        cell.osl = cell.n_gen = osl;
+        options.cell = &cell, options.watches = 1u << HR_WATCH_RECORDER;
+        ok(hr_observe_run(&options, &rows));
+        assert_int_equal(json_array_size(rows), osl < 3 ? 1 : 2);
+        assert_true(number(row_named("recorder:ttft"), "off_ms") > 0);
+        json_decref(rows);
+    }
+    rows = NULL;
 }
 
 static size_t runs_left;
@@ -336,7 +340,7 @@ int main(void) {
                                        O(targets_by_way_and_size),
                                        O(flags_of_the_sweep),
                                        O(engine_pairs),
-                                       O(request_of_one_token),
+                                       O(requests_of_few_tokens),
                                        O(interrupted_pairs_are_kept),
                                        O(process_pairs),
                                        O(what_cannot_be_had_says_why),

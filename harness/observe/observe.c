@@ -27,9 +27,9 @@ static hr_status keep(const hr_observe_options *o, json_t *rows, json_t *row) {
     return o->keep ? o->keep(row, o->context) : HR_OK;
 }
 
-/* A request of one token has no TPOT. */
+/* A request of one token has no TPOT; steps in turns need two. */
 static bool has_metric(const hr_observe_options *o, hr_observe_metric metric) {
-    return metric == HR_OBSERVE_TTFT || hr_cell_steps(o->cell) > 0;
+    return metric == HR_OBSERVE_TTFT || hr_cell_steps(o->cell) > 1;
 }
 
 /* In pairs that were cut short there may be enough for an interval. */

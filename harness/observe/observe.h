@@ -1,7 +1,7 @@
 /* observe.h - what watching a cell costs: off against each way of watching, in interleaved pairs on one cell.
  *
- * A pair is two short runs in random order, one of them watched; its observation is the logarithm of watched over not
- * watched. A row is the Hodges-Lehmann shift over the pairs with its 95 % interval, in percent: above 0 is what it costs. */
+ * A pair is two short runs in random order, one of them watched; where the recorder can be turned between steps, every other
+ * step of both. Its observation is the logarithm of watched over not watched. A row is the Hodges-Lehmann shift over the pairs with its 95 % interval, in percent: above 0 is what it costs. */
 #ifndef HR_OBSERVE_H
 #define HR_OBSERVE_H
 

@@ -9,12 +9,13 @@
 const char *const hr_watch_names[HR_WATCH_COUNT + 1] = {"off",  "recorder",  "nvtx", "library",
                                                         "nsys", "no-probes", NULL};
 static const char *const metric_names[HR_OBSERVE_METRICS] = {"ttft", "tpot"};
-static const char *const what[HR_WATCH_COUNT] = {"nothing against nothing: what these pairs cannot tell apart",
-                                                 "the in-process recorder on, over off",
-                                                 "NVTX ranges at level op with no tool attached, over none",
-                                                 "the recorder library attached, ranges at level op, over none",
-                                                 "under nsys profile -t nvtx, ranges at level op, over none",
-                                                 "this build with nobody listening, over a build without probes"};
+static const char *const what[HR_WATCH_COUNT] = {
+    "nothing against nothing, decode steps in turns: what these pairs cannot tell apart",
+    "the in-process recorder on, over off, decode steps in turns",
+    "NVTX ranges at level op with no tool attached, over none",
+    "the recorder library attached, ranges at level op, over none",
+    "under nsys profile -t nvtx, ranges at level op, over none",
+    "this build with nobody listening, over a build without probes"};
 
 bool hr_watch_in_process(hr_watch watch) {
     return watch <= HR_WATCH_NVTX;

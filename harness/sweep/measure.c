@@ -427,15 +427,10 @@ hr_status hr_bench_run(hr_bench *b, json_t **out) {
     return HR_OK;
 }
 
-hr_status hr_bench_once(hr_bench *b, bool recorded, hr_phase_times *out) {
-    if (recorded) {
-        HR_TRY(hr_engine_record(b->engine, b->record_capacity));
-        hr_engine_record_reset(b->engine);
-    }
-    hr_status status = repeat(b);
-    if (recorded && hr_engine_record(b->engine, 0) != HR_OK && status == HR_OK) status = HR_ERR_INTERNAL;
-    if (status == HR_OK) *out = phase_times(b);
-    return status;
+hr_status hr_bench_once(hr_bench *b, hr_phase_times *out) {
+    HR_TRY(repeat(b));
+    *out = phase_times(b);
+    return HR_OK;
 }
 
 /* Ops of one repetition, generously: a forward pass has fewer than 24 ops a layer and 16 around the layers. */

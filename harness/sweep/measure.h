@@ -42,7 +42,7 @@ void hr_bench_name(hr_bench *bench, const char *name);
  *   stop_reason, noise_rel, warmups, probe_overhead_pct, page_faults, ctx_switches,
  *   op_sum_share (sum of the ops over the recorded time), timed_allocations, ops (op_fold.h), recorded (recorded.h) */
 hr_status hr_bench_run(hr_bench *bench, json_t **out);
-/* One repetition and no more, with the recorder on or off: for comparisons in pairs. */
-hr_status hr_bench_once(hr_bench *bench, bool recorded, hr_phase_times *out);
+/* One repetition and no more, not recorded: for comparisons in pairs. */
+hr_status hr_bench_once(hr_bench *bench, hr_phase_times *out);
 
 #endif
