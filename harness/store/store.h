@@ -1,4 +1,5 @@
-/* store.h - the SQLite store: runs, machines, cells, samples, ops, roofs, rows of the KV study, claims. Schema: results/schema.sql.
+/* store.h - the SQLite store: runs, machines, cells and what belongs to them, roofs, rows of the KV study, claims, ranges of
+ * profilers, what observing costs. Schema: results/schema.sql.
  *
  * A cell is committed, with all that belongs to it, in one transaction before its line is printed. WAL, so that a reader
  * never blocks a sweep. An error says in one line what to do and loses no finished cell. */
