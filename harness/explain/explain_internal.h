@@ -37,12 +37,14 @@ double hr_explain_peak(const hr_explain_peaks *peaks, hr_unit unit);
 /* The recorded repetitions of a phase. */
 typedef struct hr_recorded_sum {
     size_t n, n_pairs;
-    double times;           /* requests or steps in all of them */
-    double on_ns, probe_ns; /* of one, mean over all */
-    double n_ops, n_jobs;   /* of one */
-    double median_on_ns;    /* over the repetitions */
-    double pair, pair_lo,
-        pair_hi; /* with over without the recorder: Hodges-Lehmann; of neighbours the lowest, highest; NaN: none */
+    double times;                  /* requests or steps in all of them */
+    double on_ns, probe_ns;        /* of one, mean over all */
+    double n_ops, n_jobs;          /* of one */
+    double median_on_ns;           /* over the repetitions */
+    double pair_lo, pair_hi;       /* with over without the recorder: of neighbours the lowest, the highest */
+    double seen, seen_lo, seen_hi; /* of all with over all without, and its 95 % interval; NaN: none */
+    bool established;              /* it is another than calibration says */
+    double pair;                   /* what counts: seen, or as calibration says; NaN: none */
 } hr_recorded_sum;
 void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded_sum *out);
 

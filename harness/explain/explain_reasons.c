@@ -217,7 +217,7 @@ void hr_reason_op(const hr_metric *m, const hr_op_class *op, double lost_ms, cha
         say(out, "has no work that a ceiling counts");
     say(out, ", %.0f call%s of %s (%s)", op->calls, op->calls > 1.5 ? "s" : "", time_text(whole_ms / op->calls, each),
         kernel);
-    if (lost_ms < 0 && known && op->ns * m->scale >= op->roof_ns * 1e-6)
+    if (lost_ms < 0 && known && op->ns * m->scale >= op->roof_ns * 1e-6 * (1 - 1e-9)) /* but for rounding */
         say(out, "; at the ceiling but for the waiting");
     else if (lost_ms < 0 && known && compute)
         say(out, "; over the ceiling: the unit ran faster than when it was probed");
@@ -281,11 +281,14 @@ void hr_reason_term(const hr_metric *m, const char *term, double ms, char *out) 
         say(out, "recording %.0f ops and %.0f jobs of the team costs %.2g %% by calibration; measured is free of it",
             r->n_ops, r->n_jobs, r->probe_ns / r->on_ns * 100);
     } else if (!strcmp(term, "unexplained")) {
-        if (r->n_pairs)
-            say(out, "%zu pairs of repetitions, recorded over not recorded: %+.2f %%, from %+.2f to %+.2f %%",
-                r->n_pairs, (r->pair - 1) * 100, (r->pair_lo - 1) * 100, (r->pair_hi - 1) * 100);
-        else
+        if (r->n_pairs) {
+            say(out, "recorded over not recorded, %zu of each: %+.2f %%", r->n_pairs, (r->seen - 1) * 100);
+            if (isfinite(r->seen_lo))
+                say(out, " (95 %%: %+.2f to %+.2f)", (r->seen_lo - 1) * 100, (r->seen_hi - 1) * 100);
+            if (!r->established) say(out, "; no more than they scatter: what calibration says is taken");
+        } else {
             say(out, "no repetition was measured right before a recorded one: the drift between them is in here");
+        }
     }
     advise(m, term, "", ms, out);
 }
