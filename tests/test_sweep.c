@@ -3,6 +3,8 @@
  * HEADROOM_FAULT=KIND:N is read by the worker: alloc, read: the N-th such call fails; crash, hang: at cell N. */
 #include "tests/sweep_fixture.h"
 
+#include "harness/sweep/sweep.h"
+
 #include "harness/formats/cell_keys.h"
 #include "kernels/base/clock.h"
 
@@ -249,6 +251,60 @@ static void interrupt_then_resume(void **state) {
     hr_store_close(store);
 }
 
+static json_t *only_run(hr_store *store) {
+    json_t *runs;
+    assert_int_equal(hr_store_runs(store, &runs), HR_OK);
+    assert_int_equal(json_array_size(runs), 1);
+    return runs;
+}
+
+/* Nothing can be tidied up after SIGKILL: what was committed is there, and the rest is measured by the next call. */
+static void kill_9_then_resume(void **state) {
+    (void)state;
+    char line[256], again[300];
+    snprintf(line, sizeof line, "-m synth:tiny -p 8-40+8 -r 1 -o jsonl --db %s", db);
+    snprintf(again, sizeof again, "%s --resume", line);
+    setenv("HEADROOM_FAULT", "hang:2", 1);
+    const pid_t pid = start(line, 0);
+    unsetenv("HEADROOM_FAULT");
+    wait_for_rows(pid, 2);
+    kill(pid, SIGKILL);
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    json_t *rows = sweep(again, 0);
+    assert_int_equal(json_array_size(rows), 3);
+    json_decref(rows);
+    hr_store *store;
+    json_t *cells;
+    assert_int_equal(hr_store_open(db, false, &store), HR_OK);
+    json_t *runs = only_run(store);
+    assert_int_equal(hr_store_cells(store, text_of(json_array_get(runs, 0), "run_id"), &cells), HR_OK);
+    json_decref(runs);
+    assert_int_equal(json_array_size(cells), 5);
+    json_decref(cells);
+    hr_store_close(store);
+}
+
+/* The same commit built again, or another compiler: what was measured before does not go on with it. */
+static void a_changed_program_does_not_resume(void **state) {
+    (void)state;
+    char line[256];
+    snprintf(line, sizeof line, "-m synth:tiny -p 8,16 -r 1 -o jsonl --db %s", db);
+    json_decref(sweep(line, 0));
+    hr_store *store;
+    assert_int_equal(hr_store_open(db, false, &store), HR_OK);
+    json_t *runs = only_run(store), *stored = json_object_get(json_array_get(runs, 0), "manifest");
+    assert_int_equal(strlen(text_of(stored, "program")), 32);
+    json_t *now = json_deep_copy(stored);
+    assert_int_equal(hr_manifest_fits(stored, now), HR_OK);
+    json_object_set_new(now, "program", json_string("0123456789abcdef0123456789abcdef"));
+    assert_int_equal(hr_manifest_fits(stored, now), HR_ERR_USAGE);
+    assert_non_null(strstr(hr_error(), "had the program "));
+    json_decref(now), json_decref(runs);
+    hr_store_close(store);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(rows_have_every_key_and_are_in_the_store, set_up, clean_up),
@@ -260,6 +316,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(nothing_that_can_be_measured_is_exit_2, set_up, clean_up),
         cmocka_unit_test_setup_teardown(a_dry_run_measures_nothing, set_up, clean_up),
         cmocka_unit_test_setup_teardown(interrupt_then_resume, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(kill_9_then_resume, set_up, clean_up),
+        cmocka_unit_test_setup_teardown(a_changed_program_does_not_resume, set_up, clean_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* What a run was, and whether a cut one may be continued. */
 #include "harness/sweep/sweep.h"
 
+#include "harness/cli/read_file.h"
 #include "harness/version.h"
 #include "kernels/base/memory.h"
 
@@ -18,6 +19,16 @@ static const char *const indifferent[] = {"resume", "db",           "output",  "
 static const char *bare(const char *name) {
     while (*name == '-') name++;
     return name;
+}
+
+/* Commit and version stay when a working tree is built again; the bytes of the program do not. "": the system does not say. */
+static void program_of(char out[33]) {
+    char *bytes;
+    size_t n;
+    *out = 0;
+    if (hr_read_file("/proc/self/exe", &bytes, &n) != HR_OK) return;
+    hr_fingerprint(bytes, n, out);
+    hr_free(bytes);
 }
 
 json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const json_t *args) {
@@ -38,8 +49,10 @@ json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const 
         snprintf(text, sizeof text, "%s%s", sum, plan->cells[i].id);
         hr_fingerprint(text, strlen(text), sum);
     }
-    return json_pack("{s:s, s:s, s:o, s:o, s:s}", "build_commit", hr_commit(), "machine", machine->class_name, "models",
-                     models, "config", config, "cells", sum);
+    char program[33];
+    program_of(program);
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s}", "build_commit", hr_commit(), "program", program, "machine",
+                     machine->class_name, "models", models, "config", config, "cells", sum);
 }
 
 static hr_status same_text(const json_t *stored, const json_t *now, const char *key, const char *what) {
@@ -122,6 +135,7 @@ static hr_status same_config(const json_t *stored, const json_t *now) {
 
 hr_status hr_manifest_fits(const json_t *stored, const json_t *now) {
     HR_TRY(same_text(stored, now, "build_commit", "the build"));
+    HR_TRY(same_text(stored, now, "program", "the program"));
     HR_TRY(same_text(stored, now, "machine", "the machine"));
     HR_TRY(same_config(json_object_get(stored, "config"), json_object_get(now, "config")));
     if (!json_equal(json_object_get(stored, "models"), json_object_get(now, "models")))
