@@ -1,15 +1,11 @@
 /* headroom claims: published claims about LLM inference, tested on this machine. */
 #include "harness/claims/claims.h"
 #include "harness/cli/interrupt.h"
+#include "harness/cli/kept_run.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
 #include "harness/cli/read_file.h"
-
-#include "harness/doctor/doctor.h"
-#include "harness/store/store.h"
-#include "harness/version.h"
-#include "kernels/base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -48,10 +44,8 @@ static const hr_opt opt_ppl_text = {.name = "--ppl-text",
 
 /* What the callbacks of a run of claims share. */
 typedef struct session {
-    const hr_args *args;
     hr_progress progress;
-    hr_store *store; /* NULL: none */
-    char *run_id;    /* NULL before the first row */
+    hr_kept_run kept;
 } session;
 
 static void show(double share, const char *id, void *context) {
@@ -87,44 +81,8 @@ static hr_status list(const hr_output *output) {
     return status;
 }
 
-/* A run of its own in the store. */
-static hr_status begin(session *s) {
-    hr_machine machine;
-    HR_TRY(hr_machine_get(&machine));
-    json_t *facts = hr_machine_json(&machine);
-    json_object_set_new(facts, "doctor", hr_doctor_summary());
-    json_t *record = json_pack("{s:s, s:o, s:s, s:s}", "command", "claims", "args", hr_args_json(s->args),
-                               "build_commit", hr_commit(), "compiler", hr_compiler());
-    const hr_status status = record && facts ? hr_store_begin_run(s->store, record, facts, &s->run_id)
-                                             : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
-    json_decref(record), json_decref(facts);
-    return status;
-}
-
-/* Rows are stored one by one: minutes of measuring outlive whatever ends the program. */
 static hr_status keep(const json_t *row, void *context) {
-    session *s = context;
-    if (!s->store) return HR_OK;
-    if (!s->run_id) HR_TRY(begin(s));
-    json_t *rows = json_pack("[O]", row);
-    if (!rows) HR_FAIL(HR_ERR_MEMORY, "no memory for the result of a claim");
-    const hr_status status = hr_store_put_claims(s->store, s->run_id, rows);
-    json_decref(rows);
-    return status;
-}
-
-static int code_of(hr_status status) {
-    return status == HR_OK ? 0 : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
-}
-
-/* The message of `status` stays the one that is said. */
-static hr_status finish(session *s, hr_status status) {
-    char said[512];
-    snprintf(said, sizeof said, "%s", hr_error());
-    const hr_status ended = s->run_id ? hr_store_end_run(s->store, s->run_id, code_of(status)) : HR_OK;
-    hr_store_close(s->store);
-    hr_free(s->run_id);
-    return status == HR_OK ? ended : hr_fail(status, "%s", said);
+    return hr_kept_run_put(&((session *)context)->kept, row);
 }
 
 /* What was measured is printed whatever happened. */
@@ -138,7 +96,7 @@ static hr_status print(const hr_output *output, const json_t *rows) {
 
 static hr_status claims(const hr_args *args) {
     hr_output output;
-    session s = {.args = args};
+    session s = {.kept = {.command = "claims", .args = args, .put = hr_store_put_claims}};
     HR_TRY(hr_output_resolve(args, &output));
     if (hr_args_flag(args, "--list")) return list(&output);
     HR_TRY(hr_output_check(&output));
@@ -158,13 +116,11 @@ static hr_status claims(const hr_args *args) {
     options.only = words;
     HR_TRY(hr_claims_check(&options));
     HR_TRY(hr_check_ppl_files(options.ppl_model, options.ppl_text));
-    const char *db = hr_args_text(args, "--db");
-    if (strcmp(db, "none"))
-        HR_TRY(hr_store_open(db, true, &s.store)); /* a wrong one is said before anything is measured */
+    HR_TRY(hr_kept_run_open(&s.kept));
     hr_progress_init(&s.progress, output.progress);
     hr_interrupt_install();
     json_t *rows = NULL;
-    hr_status status = finish(&s, hr_claims_run_all(&options, &rows));
+    const hr_status status = hr_kept_run_close(&s.kept, hr_claims_run_all(&options, &rows));
     hr_progress_clear(&s.progress);
     char said[512];
     snprintf(said, sizeof said, "%s", hr_error());
@@ -176,9 +132,8 @@ static hr_status claims(const hr_args *args) {
 
 static int run(const hr_args *args) {
     const hr_status status = claims(args);
-    if (status == HR_OK) return 0;
-    hr_report_failure();
-    return code_of(status);
+    if (status != HR_OK) hr_report_failure();
+    return hr_exit_code(status);
 }
 
 static const hr_opt *const options[] = {&opt_only,     &opt_quick,     &opt_list,  &opt_ppl_model,

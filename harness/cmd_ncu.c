@@ -2,14 +2,15 @@
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
+#include "harness/profilers/child.h"
 #include "harness/profilers/profilers.h"
 #include "harness/show/cell_args.h"
 #include "harness/show/stored_cell.h"
+#include "harness/version.h"
 #include "kernels/base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SOURCE "ncu"
 enum { NAME_BYTES = 400, SHORT_ID = 8 };
@@ -37,10 +38,6 @@ static hr_status slowest_op(const json_t *ops, char out[64]) {
     return HR_OK;
 }
 
-static bool put(json_t *words, const char *word) {
-    return json_array_append_new(words, json_string(word)) == 0;
-}
-
 /* ncu runs each kernel many times over: a few launches of one op are enough, and wanted. */
 static hr_status make_words(const hr_args *args, const hr_stored_cell *c, json_t **out) {
     const char *device = json_string_value(json_object_get(c->cell, "device"));
@@ -54,9 +51,7 @@ static hr_status make_words(const hr_args *args, const hr_stored_cell *c, json_t
         snprintf(op, sizeof op, "%s", given);
     else
         HR_TRY(slowest_op(c->ops, op));
-    const ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (n <= 0) HR_FAIL(HR_ERR_IO, "/proc/self/exe does not say where this program is");
-    program[n] = 0;
+    HR_TRY(hr_program_path(program, sizeof program));
     snprintf(include, sizeof include, "headroom@%s/", op);
     snprintf(log, sizeof log, "ncu-%.*s.csv", SHORT_ID, c->cell_id);
     /* The flags are those of the same cell on the CPU; the device stands behind them. */
@@ -68,10 +63,8 @@ static hr_status make_words(const hr_args *args, const hr_stored_cell *c, json_t
                                 log,   "--nvtx", "--nvtx-include", include, "--launch-count",
                                 "20",  program,  "sweep"};
     const char *const tail[] = {"--device", device, "--repetitions", "1", "--no-warmup", "--db", "none"};
-    bool ok = status == HR_OK;
-    for (size_t i = 0; ok && i < sizeof head / sizeof *head; i++) ok = put(words, head[i]);
-    ok = ok && json_array_extend(words, flags) == 0;
-    for (size_t i = 0; ok && i < sizeof tail / sizeof *tail; i++) ok = put(words, tail[i]);
+    const bool ok = status == HR_OK && hr_words_add(words, head, sizeof head / sizeof *head) &&
+                    json_array_extend(words, flags) == 0 && hr_words_add(words, tail, sizeof tail / sizeof *tail);
     json_decref(flags), json_decref(cell);
     if (ok) {
         *out = words;
@@ -81,36 +74,15 @@ static hr_status make_words(const hr_args *args, const hr_stored_cell *c, json_t
     return status != HR_OK ? status : hr_fail(HR_ERR_MEMORY, "out of memory for the command line");
 }
 
-static hr_status write_line(const hr_output *output, FILE *stream, const hr_stored_cell *c, const json_t *words) {
-    char *line = hr_shell_line(words);
-    if (!line) HR_FAIL(HR_ERR_MEMORY, "out of memory for the command line");
-    hr_status status;
-    if (output->format == HR_FORMAT_JSON || output->format == HR_FORMAT_JSONL) {
-        json_t *object = json_pack("{s:s, s:s, s:O, s:s}", "cell_id", c->cell_id, "run_id", c->run_id, "command", words,
-                                   "line", line);
-        status = hr_json_write(stream, object);
-        json_decref(object);
-    } else {
-        fprintf(stream, "%s\n", line);
-        status = hr_stream_flush(stream);
-    }
-    hr_free(line);
-    return status;
-}
-
 static hr_status print_line(const hr_args *args, const hr_output *output, const hr_stored_cell *c) {
     json_t *words = NULL;
-    hr_out out;
     HR_TRY(make_words(args, c, &words));
-    hr_status status = hr_out_open(output->file, &out);
-    if (status == HR_OK) {
-        status = write_line(output, out.stream, c, words);
-        if (status == HR_OK)
-            status = hr_out_commit(&out);
-        else
-            hr_out_abandon(&out);
-    }
-    json_decref(words);
+    char *line = hr_shell_line(words);
+    json_t *object =
+        json_pack("{s:s, s:s, s:O, s:s?}", "cell_id", c->cell_id, "run_id", c->run_id, "command", words, "line", line);
+    const hr_status status = line && object ? hr_output_line(output, line, object)
+                                            : hr_fail(HR_ERR_MEMORY, "out of memory for the command line");
+    json_decref(object), json_decref(words), hr_free(line);
     return status;
 }
 

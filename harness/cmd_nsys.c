@@ -7,12 +7,12 @@
 #include "harness/roof/roof.h"
 #include "harness/show/cell_args.h"
 #include "harness/show/stored_cell.h"
+#include "harness/stats/stats.h"
+#include "harness/version.h"
 #include "kernels/base/memory.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SOURCE "nsys nvtxsum"
 /* A range takes about 4 us under nsys: below ten times as much per op its table says more about nsys than about the op. */
@@ -41,13 +41,6 @@ static hr_status name_report(command *c) {
     return HR_OK;
 }
 
-static hr_status name_program(command *c) {
-    const ssize_t n = readlink("/proc/self/exe", c->program, sizeof c->program - 1);
-    if (n <= 0) HR_FAIL(HR_ERR_IO, "/proc/self/exe does not say where this program is");
-    c->program[n] = 0;
-    return HR_OK;
-}
-
 static hr_status make_words(command *c) {
     const char *status = json_string_value(json_object_get(c->stored.cell, "status"));
     const char *error = json_string_value(json_object_get(c->stored.cell, "error"));
@@ -55,7 +48,7 @@ static hr_status make_words(command *c) {
         HR_FAIL(HR_ERR_INPUT, "cell %.12s is not to be profiled: its status is %s%s%s", c->stored.cell_id,
                 status ? status : "unknown", error ? ": " : "", error ? error : "");
     HR_TRY(name_report(c));
-    HR_TRY(name_program(c));
+    HR_TRY(hr_program_path(c->program, sizeof c->program));
     return hr_nsys_command(c->stored.cell, c->stored.run_args, c->program, hr_args_text(c->args, "--nvtx-level"),
                            c->base, &c->words);
 }
@@ -81,29 +74,14 @@ static void advise(const command *c) {
             PAIR_NS / 1e3, mean / 1e3);
 }
 
-static hr_status print_line(command *c) {
+static hr_status print_line(const command *c) {
+    const double mean_ns = hr_ops_mean_ns(c->stored.ops);
     char *line = hr_shell_line(c->words);
-    if (!line) HR_FAIL(HR_ERR_MEMORY, "out of memory for the command line");
-    hr_out out;
-    hr_status status = hr_out_open(c->output.file, &out);
-    if (status == HR_OK) {
-        if (c->output.format == HR_FORMAT_JSON || c->output.format == HR_FORMAT_JSONL) {
-            json_t *object = json_pack(
-                "{s:s, s:s, s:O, s:s, s:o}", "cell_id", c->stored.cell_id, "run_id", c->stored.run_id, "command",
-                c->words, "line", line, "mean_op_us",
-                isfinite(hr_ops_mean_ns(c->stored.ops)) ? json_real(hr_ops_mean_ns(c->stored.ops) / 1e3) : json_null());
-            status = hr_json_write(out.stream, object);
-            json_decref(object);
-        } else {
-            fprintf(out.stream, "%s\n", line);
-            status = hr_stream_flush(out.stream);
-        }
-        if (status == HR_OK)
-            status = hr_out_commit(&out);
-        else
-            hr_out_abandon(&out);
-    }
-    hr_free(line);
+    json_t *object = json_pack("{s:s, s:s, s:O, s:s?, s:o}", "cell_id", c->stored.cell_id, "run_id", c->stored.run_id,
+                               "command", c->words, "line", line, "mean_op_us", hr_real_or_null(mean_ns / 1e3));
+    const hr_status status = line && object ? hr_output_line(&c->output, line, object)
+                                            : hr_fail(HR_ERR_MEMORY, "out of memory for the command line");
+    json_decref(object), hr_free(line);
     return status;
 }
 
@@ -130,7 +108,7 @@ static hr_status profile(command *c) {
         fprintf(stderr, "headroom: profiling cell %.12s with nsys %s into %s.nsys-rep\n", c->stored.cell_id,
                 tools.version, c->base);
     HR_TRY(hr_make_folders(c->base));
-    return hr_nsys_run(&tools, c->words, c->base, c->output.quiet, &c->rows);
+    return hr_nsys_run(&tools, c->words, c->base, &c->rows);
 }
 
 /* Stores the rows, and prints them as the store has them, beside the ops. */
@@ -174,9 +152,8 @@ static int run(const hr_args *args) {
     const hr_status status = nsys(&c);
     hr_stored_cell_fini(&c.stored);
     json_decref(c.words), json_decref(c.rows);
-    if (status == HR_OK) return 0;
-    hr_report_failure();
-    return status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
+    if (status != HR_OK) hr_report_failure();
+    return hr_exit_code(status);
 }
 
 #define GROUP "Nsight Systems"

@@ -2,18 +2,15 @@
 #include "harness/observe/observe.h"
 
 #include "harness/cli/interrupt.h"
+#include "harness/cli/kept_run.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
-#include "harness/store/store.h"
 #include "harness/sweep/one_cell.h"
 #include "harness/version.h"
-#include "kernels/base/memory.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define MEASURING "Measuring"
 static const hr_opt opt_model = {.name = "--model",
@@ -87,8 +84,7 @@ typedef struct session {
     json_t *sweep;
     char program[4096];
     hr_progress progress;
-    hr_store *store; /* NULL: none */
-    char *run_id;    /* NULL before the first row */
+    hr_kept_run kept;
 } session;
 
 static const char *const all_keys[] = {"name",  "arm",    "metric",    "model_filename", "quant",   "act",  "test",
@@ -102,42 +98,8 @@ static void show(double share, const char *name, void *context) {
     hr_progress_show(&((session *)context)->progress, share, -1, "observe: %s", name);
 }
 
-/* A run of its own in the store. */
-static hr_status begin(session *s) {
-    json_t *facts = hr_machine_json(&s->machine);
-    json_t *record = json_pack("{s:s, s:o, s:s, s:s}", "command", "observe", "args", hr_args_json(s->args),
-                               "build_commit", hr_commit(), "compiler", hr_compiler());
-    const hr_status status = record && facts ? hr_store_begin_run(s->store, record, facts, &s->run_id)
-                                             : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
-    json_decref(record), json_decref(facts);
-    return status;
-}
-
-/* Rows are stored one by one: what was measured outlives whatever ends the program. */
 static hr_status keep(const json_t *row, void *context) {
-    session *s = context;
-    if (!s->store) return HR_OK;
-    if (!s->run_id) HR_TRY(begin(s));
-    json_t *rows = json_pack("[O]", row);
-    if (!rows) HR_FAIL(HR_ERR_MEMORY, "no memory for a row");
-    const hr_status status = hr_store_put_observe(s->store, s->run_id, rows);
-    json_decref(rows);
-    return status;
-}
-
-static int code_of(hr_status status) {
-    return status == HR_OK ? 0 : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
-}
-
-/* The message of `status` stays the one that is said. */
-static hr_status finish(session *s, hr_status status) {
-    char said[512];
-    snprintf(said, sizeof said, "%s", hr_error());
-    const hr_status ended = s->run_id ? hr_store_end_run(s->store, s->run_id, code_of(status)) : HR_OK;
-    hr_store_close(s->store);
-    hr_free(s->run_id);
-    s->store = NULL, s->run_id = NULL;
-    return status == HR_OK ? ended : hr_fail(status, "%s", said);
+    return hr_kept_run_put(&((session *)context)->kept, row);
 }
 
 /* Under the table: what each row is, and why one is empty. */
@@ -163,13 +125,6 @@ static hr_status print(const hr_output *output, const json_t *rows) {
     return HR_OK;
 }
 
-static hr_status find_program(char *out, size_t size) {
-    const ssize_t n = readlink("/proc/self/exe", out, size - 1);
-    if (n <= 0) HR_FAIL(HR_ERR_IO, "/proc/self/exe: %s", strerror(errno));
-    out[n] = 0;
-    return HR_OK;
-}
-
 /* All ways, or those that were named; the one that needs another build only with it. */
 static hr_status read_arms(const hr_args *args, unsigned *out) {
     size_t n;
@@ -189,14 +144,12 @@ static hr_status read_arms(const hr_args *args, unsigned *out) {
 
 static hr_status set_up(session *s, hr_observe_options *o) {
     HR_TRY(read_arms(s->args, &o->watches));
-    HR_TRY(find_program(s->program, sizeof s->program));
+    HR_TRY(hr_program_path(s->program, sizeof s->program));
     HR_TRY(hr_machine_get(&s->machine));
     HR_TRY(hr_one_cell_plan(s->args, &s->machine, &s->plan));
     if (o->without) HR_TRY(hr_observe_check_without(s->program, o->without));
     if (!(s->sweep = hr_one_cell_words(s->args))) HR_FAIL(HR_ERR_MEMORY, "no memory for the flags");
-    const char *db = hr_args_text(s->args, "--db");
-    if (strcmp(db, "none"))
-        HR_TRY(hr_store_open(db, true, &s->store)); /* a wrong one is said before anything is measured */
+    HR_TRY(hr_kept_run_open(&s->kept));
     o->cell = &s->plan.cells[0].config, o->info = &s->plan.infos[0];
     o->program = s->program, o->sweep = s->sweep;
     return HR_OK;
@@ -219,7 +172,7 @@ static hr_status observe(session *s) {
     hr_interrupt_install();
     json_t *rows = NULL;
     char said[512];
-    const hr_status status = finish(s, hr_observe_run(&options, &rows));
+    const hr_status status = hr_kept_run_close(&s->kept, hr_observe_run(&options, &rows));
     hr_progress_clear(&s->progress);
     snprintf(said, sizeof said, "%s", hr_error());
     const hr_status printed = print(&output, rows); /* what was measured is printed whatever happened */
@@ -228,14 +181,12 @@ static hr_status observe(session *s) {
 }
 
 static int run(const hr_args *args) {
-    session s = {.args = args};
-    const hr_status status = observe(&s);
+    session s = {.args = args, .kept = {.command = "observe", .args = args, .put = hr_store_put_observe}};
+    const hr_status status = hr_kept_run_close(&s.kept, observe(&s));
     hr_sweep_plan_destroy(&s.plan);
     json_decref(s.sweep);
-    hr_store_close(s.store);
-    if (status == HR_OK) return 0;
-    hr_report_failure();
-    return code_of(status);
+    if (status != HR_OK) hr_report_failure();
+    return hr_exit_code(status);
 }
 
 static const hr_opt *const options[] = {&opt_model, &opt_isl,       &opt_osl,         HR_OPTS_AXES,

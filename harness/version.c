@@ -2,6 +2,8 @@
 
 #include "hr_commit.h"
 
+#include <unistd.h>
+
 const char *hr_commit(void) {
     return HR_COMMIT;
 }
@@ -15,4 +17,12 @@ const char *hr_compiler(void) {
 #else
     return "gcc " __VERSION__;
 #endif
+}
+
+hr_status hr_program_path(char *out, size_t n) {
+    const ssize_t got = readlink("/proc/self/exe", out, n);
+    if (got <= 0 || (size_t)got >= n)
+        HR_FAIL(HR_ERR_IO, "/proc/self/exe does not say where this program is, or in more than %zu bytes", n - 1);
+    out[got] = 0;
+    return HR_OK;
 }

@@ -25,3 +25,7 @@ void hr_interrupt_install(void) {
 bool hr_interrupted(void) {
     return interrupted != 0;
 }
+
+int hr_exit_code(hr_status status) {
+    return status == HR_OK ? 0 : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
+}

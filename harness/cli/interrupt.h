@@ -3,6 +3,7 @@
 #ifndef HR_INTERRUPT_H
 #define HR_INTERRUPT_H
 
+#include "kernels/base/status.h"
 #include <stdbool.h>
 
 enum { HR_EXIT_INTERRUPTED = 130 };
@@ -11,5 +12,7 @@ enum { HR_EXIT_INTERRUPTED = 130 };
  * that ask for it. */
 void hr_interrupt_install(void);
 bool hr_interrupted(void);
+/* What a command that only succeeds or fails ends with: 0, 130 after ERR_INTERRUPTED, else 2. */
+int hr_exit_code(hr_status status);
 
 #endif

@@ -75,14 +75,29 @@ static hr_status write_object(hr_format format, FILE *stream, const json_t *obje
     return status;
 }
 
-hr_status hr_output_object(const hr_output *output, const json_t *object) {
+/* line NULL: the object in any format. */
+static hr_status write_either(hr_format format, FILE *stream, const char *line, const json_t *object) {
+    if (!line || format == HR_FORMAT_JSON || format == HR_FORMAT_JSONL) return write_object(format, stream, object);
+    fprintf(stream, "%s\n", line);
+    return hr_stream_flush(stream);
+}
+
+static hr_status output_either(const hr_output *output, const char *line, const json_t *object) {
     hr_out out;
     HR_TRY(hr_out_open(output->file, &out));
-    hr_status status = write_object(output->format, out.stream, object);
+    const hr_status status = write_either(output->format, out.stream, line, object);
     if (status != HR_OK) {
         hr_out_abandon(&out);
         return status;
     }
     HR_TRY(hr_out_commit(&out));
-    return output->to_stderr ? write_object(output->err_format, stderr, object) : HR_OK;
+    return output->to_stderr ? write_either(output->err_format, stderr, line, object) : HR_OK;
+}
+
+hr_status hr_output_object(const hr_output *output, const json_t *object) {
+    return output_either(output, NULL, object);
+}
+
+hr_status hr_output_line(const hr_output *output, const char *line, const json_t *object) {
+    return output_either(output, line, object);
 }

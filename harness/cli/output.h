@@ -24,5 +24,7 @@ hr_status hr_output_check(const hr_output *output);
 hr_status hr_output_rows(const hr_output *output, const json_t *rows, const char *const *keys);
 /* One object: as JSON with json and jsonl, else as a table of one row whose columns are its keys. */
 hr_status hr_output_object(const hr_output *output, const json_t *object);
+/* A line to copy, a command: alone for people, with json and jsonl as the object that it stands in. */
+hr_status hr_output_line(const hr_output *output, const char *line, const json_t *object);
 
 #endif

@@ -102,6 +102,31 @@ hr_status hr_csv_next(hr_csv *csv) {
     return HR_OK;
 }
 
+hr_status hr_csv_find(hr_csv *csv, const char *text, size_t n, bool (*is_heading)(const hr_csv *csv, void *context),
+                      void *context, bool *found) {
+    size_t line = 1;
+    *found = false;
+    for (size_t at = 0; at < n && !*found; line++) {
+        const char *end = memchr(text + at, '\n', n - at);
+        const size_t length = end ? (size_t)(end - text) - at + 1 : n - at;
+        hr_csv_restart(csv, text + at, length, line);
+        const hr_status status = hr_csv_next(csv);
+        if (status == HR_ERR_MEMORY) return status;
+        at += length;
+        *found = status == HR_OK && is_heading(csv, context);
+        if (*found) csv->text = text + at, csv->n = n - at, csv->at = 0;
+    }
+    return HR_OK;
+}
+
+hr_status hr_csv_whole(const hr_csv *csv, size_t n_fields) {
+    if (csv->n_fields != n_fields)
+        HR_FAIL(HR_ERR_INPUT, "line %zu has %zu fields, its heading %zu: the table was cut or changed", csv->line,
+                csv->n_fields, n_fields);
+    if (!csv->ended) HR_FAIL(HR_ERR_INPUT, "line %zu has no end: the table was cut", csv->line);
+    return HR_OK;
+}
+
 /* Commas stand behind one to three digits first, then behind each three, and not behind the point. */
 static bool groups_are_sound(const char *field) {
     const size_t whole = strcspn(field, ".eE");

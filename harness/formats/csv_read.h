@@ -27,6 +27,13 @@ void hr_csv_fini(hr_csv *csv);
 /* Reads a record; n_fields is 0 at the end of the text, and 1 with an empty field for an empty line. ERR_INPUT for a
  * quote that never ends, text behind a closing quote, a NUL byte; ERR_MEMORY. */
 hr_status hr_csv_next(hr_csv *csv);
+/* A table somewhere in the text of a report, whose other lines are no CSV: reads line by line until is_heading says that the
+ * record just read is its head. Then *found, with the head's fields still there, and hr_csv_next reads on behind it.
+ * ERR_MEMORY. */
+hr_status hr_csv_find(hr_csv *csv, const char *text, size_t n, bool (*is_heading)(const hr_csv *csv, void *context),
+                      void *context, bool *found);
+/* Whether the record last read is whole: as many fields as its heading, and a line end. Else ERR_INPUT. */
+hr_status hr_csv_whole(const hr_csv *csv, size_t n_fields);
 /* The number of a field: digits, a point, an exponent; with `grouped` also commas between groups of three digits. False
  * for anything else: empty, not finite, hexadecimal. */
 bool hr_csv_number(const char *field, bool grouped, double *out);

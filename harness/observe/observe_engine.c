@@ -21,7 +21,7 @@ static void close_stand(stand *s) {
 /* One run; NaN stays where the cell has no such time. */
 static hr_status run(const hr_observe_options *o, const stand *s, double ms[HR_OBSERVE_METRICS]) {
     enum { MOST = 64 };
-    double all[HR_OBSERVE_METRICS][MOST];
+    double all[HR_OBSERVE_METRICS][MOST] = {0};
     const size_t n = o->repetitions < MOST ? o->repetitions : MOST;
     for (size_t i = 0; i < n; i++) {
         hr_phase_times times;

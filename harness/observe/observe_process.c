@@ -4,6 +4,7 @@
 #include "harness/observe/observe_spawn.h"
 
 #include "harness/formats/json_get.h"
+#include "harness/profilers/child.h"
 #include "kernels/base/random.h"
 
 #include <math.h>
@@ -36,22 +37,18 @@ static hr_status find_library(const char *program, char *out) {
 
 /* ---- one run ---------------------------------------------------------------------------------------------------- */
 
-static hr_status add(json_t *words, const char *word) {
-    if (json_array_append_new(words, json_string(word)) == 0) return HR_OK;
-    HR_FAIL(HR_ERR_MEMORY, "no memory for a command line");
-}
-
 static hr_status words_of(const hr_observe_options *o, const side *s, const char *out, json_t *words) {
     char count[24];
     snprintf(count, sizeof count, "%zu", o->repetitions);
-    const char *const after[] = {"-r", count,     "--db",      "none", "-o",           "json",   "--out",
-                                 out,  "--quiet", "--capture", "nvtx", "--nvtx-level", s->level, NULL};
-    for (size_t i = 0; s->before && s->before[i]; i++) HR_TRY(add(words, s->before[i]));
-    HR_TRY(add(words, s->program));
-    HR_TRY(add(words, "sweep"));
-    if (json_array_extend(words, (json_t *)o->sweep) != 0) HR_FAIL(HR_ERR_MEMORY, "no memory for a command line");
-    for (size_t i = 0; after[i]; i++) HR_TRY(add(words, after[i]));
-    return HR_OK;
+    const char *const after[] = {"-r", count,     "--db",      "none", "-o",           "json",  "--out",
+                                 out,  "--quiet", "--capture", "nvtx", "--nvtx-level", s->level};
+    const char *const sweep[] = {s->program, "sweep"};
+    size_t n = 0;
+    while (s->before && s->before[n]) n++;
+    if (hr_words_add(words, s->before, n) && hr_words_add(words, sweep, 2) &&
+        json_array_extend(words, (json_t *)o->sweep) == 0 && hr_words_add(words, after, sizeof after / sizeof *after))
+        return HR_OK;
+    HR_FAIL(HR_ERR_MEMORY, "no memory for a command line");
 }
 
 /* The medians of the one cell of `sweep -o json`. */
@@ -76,7 +73,7 @@ static hr_status run(const hr_observe_options *o, const side *s, const char *fol
     snprintf(out, sizeof out, "%s/cell.json", folder);
     unlink(out);
     json_t *words = json_array();
-    hr_status status = words ? words_of(o, s, out, words) : hr_fail(HR_ERR_MEMORY, "no memory for a command line");
+    hr_status status = words_of(o, s, out, words);
     if (status == HR_OK) status = hr_spawn(words, s->settings, NULL, o->stop, said, sizeof said);
     json_decref(words);
     if (status != HR_OK) return status;
@@ -121,7 +118,8 @@ static hr_status in_folder(const hr_observe_options *o, hr_watch watch, const ch
         sides[1].settings = attached;
     }
     if (watch == HR_WATCH_NSYS) {
-        if (!hr_in_path("nsys"))
+        char found[PATH_BYTES];
+        if (!hr_find_program("nsys", found, sizeof found))
             HR_FAIL(HR_ERR_UNSUPPORTED, "nsys is not installed; it comes with Debian's nsight-systems or from NVIDIA");
         sides[1].before = nsys;
     }

@@ -13,8 +13,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-extern char **environ;
-
 static bool same_name(const char *a, const char *b) {
     const size_t n = strcspn(a, "=");
     return n == strcspn(b, "=") && !strncmp(a, b, n);
@@ -92,17 +90,6 @@ hr_status hr_spawn(const json_t *words, const char *const *settings, const char 
     if (err) fclose(err);
     hr_free(argv), hr_free(environment);
     return status;
-}
-
-bool hr_in_path(const char *program) {
-    const char *path = getenv("PATH");
-    char at[4096];
-    for (size_t n; path && *path; path += n + (path[n] == ':')) {
-        n = strcspn(path, ":");
-        const int wrote = snprintf(at, sizeof at, "%.*s/%s", (int)n, path, program);
-        if (wrote > 0 && (size_t)wrote < sizeof at && access(at, X_OK) == 0) return true;
-    }
-    return false;
 }
 
 hr_status hr_scratch_make(char *folder, size_t size) {

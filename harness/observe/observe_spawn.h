@@ -13,7 +13,6 @@
  * started; ERR_INTERRUPTED after stop; how it ends otherwise is for the caller to see from what it wrote. */
 hr_status hr_spawn(const json_t *words, const char *const *settings, const char *out, bool (*stop)(void), char *said,
                    size_t size);
-bool hr_in_path(const char *program);
 
 /* A new folder under TMPDIR or /tmp; and away with it and the files in it. */
 hr_status hr_scratch_make(char *folder, size_t size);

@@ -8,8 +8,8 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -218,6 +218,24 @@ hr_status hr_child_run_for(const json_t *words, double limit_s, hr_child *child)
     child->out = out.text, child->n_out = out.n, child->err = err.text;
     if (result != HR_OK) hr_child_fini(child);
     return result;
+}
+
+bool hr_find_program(const char *name, char *out, size_t n) {
+    const char *at = getenv("PATH");
+    while (at && *at) {
+        const size_t folder = strcspn(at, ":");
+        const int wrote = snprintf(out, n, "%.*s%s%s", (int)folder, at, folder ? "/" : "./", name);
+        if (wrote > 0 && (size_t)wrote < n && access(out, X_OK) == 0) return true;
+        at += folder + (at[folder] == ':');
+    }
+    *out = 0;
+    return false;
+}
+
+bool hr_words_add(json_t *words, const char *const *list, size_t n) {
+    bool ok = words != NULL;
+    for (size_t i = 0; ok && i < n; i++) ok = json_array_append_new(words, json_string(list[i])) == 0;
+    return ok;
 }
 
 void hr_child_fini(hr_child *child) {

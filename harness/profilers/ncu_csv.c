@@ -41,34 +41,19 @@ static bool is_identity(const char *heading) {
     return strstr(heading, "Push/Pop_Range") || strstr(heading, "Start/Stop_Range");
 }
 
-static bool is_heading(table *t) {
+static bool is_heading(const hr_csv *csv, void *context) {
+    table *t = context;
     t->id = t->name = t->metric = t->unit = t->value = -1;
-    for (size_t i = 0; i < t->csv.n_fields; i++) {
-        const char *f = t->csv.fields[i];
+    for (size_t i = 0; i < csv->n_fields; i++) {
+        const char *f = csv->fields[i];
         if (!strcmp(f, "ID")) t->id = (int)i;
         if (!strcmp(f, "Kernel Name")) t->name = (int)i;
         if (!strcmp(f, "Metric Name")) t->metric = (int)i;
         if (!strcmp(f, "Metric Unit")) t->unit = (int)i;
         if (!strcmp(f, "Metric Value")) t->value = (int)i;
     }
-    t->n_fields = t->csv.n_fields;
+    t->n_fields = csv->n_fields;
     return t->id >= 0 && t->name >= 0 && (t->metric < 0) == (t->value < 0);
-}
-
-/* What ncu says about itself stands before the table, each line with "==PROF==" or the like. */
-static hr_status find_heading(table *t, const char *text, size_t n) {
-    size_t line = 1;
-    for (size_t at = 0; at < n; line++) {
-        const char *end = memchr(text + at, '\n', n - at);
-        const size_t length = end ? (size_t)(end - text) - at + 1 : n - at;
-        hr_csv_restart(&t->csv, text + at, length, line);
-        const hr_status status = hr_csv_next(&t->csv);
-        if (status == HR_ERR_MEMORY) return status;
-        at += length;
-        if (status != HR_OK || !is_heading(t)) continue;
-        return HR_OK; /* the reader's fields are still those of the heading */
-    }
-    HR_FAIL(HR_ERR_INPUT, "no table of kernels (columns ID, Kernel Name): write one with `ncu --csv --page raw`");
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------- */
@@ -196,19 +181,18 @@ static hr_status launch_line(table *t) {
     return HR_OK;
 }
 
+/* What ncu says about itself stands before and behind the table, each line with "==PROF==" or the like. */
 static hr_status read_lines(table *t, const char *text, size_t n) {
-    HR_TRY(find_heading(t, text, n));
+    bool found;
+    HR_TRY(hr_csv_find(&t->csv, text, n, is_heading, t, &found));
+    if (!found)
+        HR_FAIL(HR_ERR_INPUT, "no table of kernels (columns ID, Kernel Name): write one with `ncu --csv --page raw`");
     if (t->metric < 0) HR_TRY(copy_record(&t->csv, &t->columns));
-    const size_t line = t->csv.next_line, behind = (size_t)(t->csv.text - text) + t->csv.at;
-    hr_csv_restart(&t->csv, text + behind, n - behind, line);
     for (;;) {
         HR_TRY(hr_csv_next(&t->csv));
         const char *first = t->csv.n_fields ? t->csv.fields[0] : "";
         if (t->csv.n_fields == 0 || (t->csv.n_fields == 1 && (!*first || !strncmp(first, "==", 2)))) break;
-        if (t->csv.n_fields != t->n_fields)
-            HR_FAIL(HR_ERR_INPUT, "line %zu has %zu fields, its heading %zu: the table was cut or changed", t->csv.line,
-                    t->csv.n_fields, t->n_fields);
-        if (!t->csv.ended) HR_FAIL(HR_ERR_INPUT, "line %zu has no end: the table was cut", t->csv.line);
+        HR_TRY(hr_csv_whole(&t->csv, t->n_fields));
         HR_TRY(t->metric < 0 ? launch_line(t) : metric_line(t));
     }
     if (!t->n) HR_FAIL(HR_ERR_INPUT, "the table has a heading and no kernels: nothing was profiled");

@@ -19,19 +19,6 @@ enum { PATH_BYTES = 512, LINKS_MAX = 8 };
 
 /* ---- finding it ------------------------------------------------------------------------------------------------------ */
 
-/* A program of that name in PATH, as execvp would find it. */
-static bool find_in_path(const char *name, char out[PATH_BYTES]) {
-    const char *at = getenv("PATH");
-    while (at && *at) {
-        const size_t n = strcspn(at, ":");
-        const int wrote = snprintf(out, PATH_BYTES, "%.*s%s%s", (int)n, at, n ? "/" : "./", name);
-        if (wrote > 0 && wrote < PATH_BYTES && access(out, X_OK) == 0) return true;
-        at += n + (at[n] == ':');
-    }
-    out[0] = 0;
-    return false;
-}
-
 /* path's folder + "/" + below. */
 static bool beside(const char *path, const char *below, char out[PATH_BYTES]) {
     const char *slash = strrchr(path, '/');
@@ -58,12 +45,13 @@ static void find_importer(const char *nsys, char out[PATH_BYTES]) {
         if (strlen(next) >= sizeof path) break;
         memcpy(path, next, strlen(next) + 1);
     }
-    if (!find_in_path("QdstrmImporter", out)) out[0] = 0;
+    if (!hr_find_program("QdstrmImporter", out, PATH_BYTES)) out[0] = 0;
 }
 
 hr_status hr_nsys_find(hr_nsys_tools *out) {
     *out = (hr_nsys_tools){0};
-    if (!find_in_path("nsys", out->nsys)) HR_FAIL(HR_ERR_UNSUPPORTED, "nsys is not in PATH: " GET_IT);
+    if (!hr_find_program("nsys", out->nsys, sizeof out->nsys))
+        HR_FAIL(HR_ERR_UNSUPPORTED, "nsys is not in PATH: " GET_IT);
     hr_child child;
     json_t *words = json_pack("[s,s]", out->nsys, "--version");
     const hr_status status = words ? hr_child_run(words, &child) : hr_fail(HR_ERR_MEMORY, "out of memory for nsys");
@@ -83,10 +71,6 @@ hr_status hr_nsys_find(hr_nsys_tools *out) {
 
 /* ---- the command line -------------------------------------------------------------------------------------------------- */
 
-static bool put(json_t *words, const char *word) {
-    return json_array_append_new(words, json_string(word)) == 0;
-}
-
 /* nsys replaces % in names of reports. */
 static bool put_base(json_t *words, const char *base) {
     char text[2 * PATH_BYTES];
@@ -96,7 +80,7 @@ static bool put_base(json_t *words, const char *base) {
         text[n++] = *base;
     }
     text[n] = 0;
-    return put(words, text);
+    return hr_words_add(words, (const char *[]){text}, 1);
 }
 
 hr_status hr_nsys_command(const json_t *cell, const json_t *run_args, const char *program, const char *level,
@@ -113,19 +97,17 @@ hr_status hr_nsys_command(const json_t *cell, const json_t *run_args, const char
                                           "--capture-range-end=stop",
                                           "--force-overwrite=true",
                                           "--output"};
-    static const char *const tail[] = {"--repetitions", "3", "--db", "none", "--capture", "nvtx", "--nvtx-level"};
+    const char *const sweep[] = {program, "sweep"};
+    const char *const tail[] = {"--repetitions", "3", "--db", "none", "--capture", "nvtx", "--nvtx-level", level};
     json_t *flags, *list = json_array();
     hr_status status = hr_cell_args(cell, run_args, &flags);
     if (status != HR_OK) {
         json_decref(list);
         return status;
     }
-    bool ok = list != NULL;
-    for (size_t i = 0; ok && i < sizeof profile / sizeof *profile; i++) ok = put(list, profile[i]);
-    ok = ok && put_base(list, out_base) && put(list, program) && put(list, "sweep") &&
-         json_array_extend(list, flags) == 0;
-    for (size_t i = 0; ok && i < sizeof tail / sizeof *tail; i++) ok = put(list, tail[i]);
-    ok = ok && put(list, level);
+    const bool ok = hr_words_add(list, profile, sizeof profile / sizeof *profile) && put_base(list, out_base) &&
+                    hr_words_add(list, sweep, 2) && json_array_extend(list, flags) == 0 &&
+                    hr_words_add(list, tail, sizeof tail / sizeof *tail);
     json_decref(flags);
     if (ok) {
         *words = list;
@@ -274,10 +256,8 @@ static hr_status run_and_read(const hr_nsys_tools *tools, const json_t *words, c
     return status;
 }
 
-hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, bool quiet,
-                      json_t **rows) {
+hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, json_t **rows) {
     const char *name;
-    (void)quiet; /* nothing is printed below the commands */
     HR_TRY(report_name(tools, &name));
     const hr_status status = run_and_read(tools, words, out_base, name, rows);
     if (status == HR_ERR_INTERRUPTED) remove_all(out_base);

@@ -2,6 +2,7 @@
  * heading. */
 #include "harness/formats/csv_read.h"
 #include "harness/profilers/profilers.h"
+#include "harness/stats/stats.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -59,12 +60,13 @@ static double unit_ns(const char *unit) {
 }
 
 /* Whether the record just read is the heading of a range table. */
-static bool is_heading(table *t) {
+static bool is_heading(const hr_csv *csv, void *context) {
+    table *t = context;
     bool named = false;
     for (int c = 0; c < N_COLUMNS; c++) t->at[c] = -1;
-    for (size_t i = 0; i < t->csv.n_fields; i++) {
+    for (size_t i = 0; i < csv->n_fields; i++) {
         char word[32], unit[16];
-        split_heading(t->csv.fields[i], word, unit);
+        split_heading(csv->fields[i], word, unit);
         for (size_t h = 0; h < sizeof headings / sizeof *headings; h++) {
             if (strcmp(headings[h].word, word)) continue;
             t->at[headings[h].column] = (int)i;
@@ -72,26 +74,16 @@ static bool is_heading(table *t) {
         }
         named |= !strcmp(word, "name");
     }
-    t->n_fields = t->csv.n_fields;
+    t->n_fields = csv->n_fields;
     const bool sums = t->at[TOTAL] >= 0 && t->at[COUNT] >= 0;
     t->other |= sums && named;
     return sums && t->at[RANGE] >= 0;
 }
 
-/* The reader stands behind the heading. Lines before it are no CSV, so each is looked at alone. */
 static hr_status find_heading(table *t, const char *text, size_t n) {
-    size_t line = 1;
-    for (size_t at = 0; at < n; line++) {
-        const char *end = memchr(text + at, '\n', n - at);
-        const size_t length = end ? (size_t)(end - text) - at + 1 : n - at;
-        hr_csv_restart(&t->csv, text + at, length, line);
-        const hr_status status = hr_csv_next(&t->csv);
-        if (status == HR_ERR_MEMORY) return status;
-        at += length;
-        if (status != HR_OK || !is_heading(t)) continue;
-        hr_csv_restart(&t->csv, text + at, n - at, line + 1);
-        return HR_OK;
-    }
+    bool found;
+    HR_TRY(hr_csv_find(&t->csv, text, n, is_heading, t, &found));
+    if (found) return HR_OK;
     if (t->other)
         HR_FAIL(HR_ERR_INPUT, "a table of another report of nsys: export the ranges, `nsys stats --report nvtx_sum "
                               "--format csv FILE.nsys-rep` (nvtxsum before 2023)");
@@ -116,10 +108,6 @@ static hr_status number(const table *t, column c, const char *heading, double *o
 
 static hr_status no_memory(void) {
     HR_FAIL(HR_ERR_MEMORY, "out of memory for the ranges");
-}
-
-static json_t *real_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
 }
 
 /* Ranges of our domain go by their bare names, which are those of the ops. */
@@ -152,7 +140,7 @@ static hr_status add_row(table *t) {
     HR_TRY(set_text(t, row, "name", name));
     HR_TRY(set_text(t, row, "style", field(t, STYLE)));
     HR_TRY(set(row, "n", json_integer((json_int_t)count)));
-    HR_TRY(set(row, "share_pct", real_or_null(share)));
+    HR_TRY(set(row, "share_pct", hr_real_or_null(share)));
     for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
         double value;
         HR_TRY(number(t, times[i].column, times[i].key, &value));
@@ -162,7 +150,7 @@ static hr_status add_row(table *t) {
                     field(t, times[i].column));
         if (times[i].column == TOTAL && !isfinite(value))
             HR_FAIL(HR_ERR_INPUT, "line %zu: Total Time is empty", t->csv.line);
-        HR_TRY(set(row, times[i].key, real_or_null(value)));
+        HR_TRY(set(row, times[i].key, hr_real_or_null(value)));
     }
     return HR_OK;
 }
@@ -190,10 +178,7 @@ static hr_status read_table(table *t, const char *text, size_t n) {
     for (;;) {
         HR_TRY(hr_csv_next(&t->csv));
         if (t->csv.n_fields == 0 || (t->csv.n_fields == 1 && !*t->csv.fields[0])) break; /* the end, or an empty line */
-        if (t->csv.n_fields != t->n_fields)
-            HR_FAIL(HR_ERR_INPUT, "line %zu has %zu fields, its heading %zu: the table was cut or changed", t->csv.line,
-                    t->csv.n_fields, t->n_fields);
-        if (!t->csv.ended) HR_FAIL(HR_ERR_INPUT, "line %zu has no end: the table was cut", t->csv.line);
+        HR_TRY(hr_csv_whole(&t->csv, t->n_fields));
         HR_TRY(add_row(t));
     }
     return check_whole(t);

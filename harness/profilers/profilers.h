@@ -21,6 +21,6 @@ typedef struct hr_nsys_tools {
 hr_status hr_nsys_find(hr_nsys_tools *out);
 /* Profiles, imports the .qdstrm where nsys left it so, and reads the table. The report is out_base and the ending of that
  * version of nsys; one of before is removed. Interrupted by Ctrl-C it leaves no process behind. */
-hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, bool quiet, json_t **rows);
+hr_status hr_nsys_run(const hr_nsys_tools *tools, const json_t *words, const char *out_base, json_t **rows);
 
 #endif
