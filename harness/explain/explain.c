@@ -10,12 +10,7 @@
 
 #include "harness/stats/stats.h"
 
-#include <stdarg.h>
 #include <string.h>
-
-static double p50(const json_t *cell, const char *key) {
-    return hr_num(json_object_get(cell, key), "p50");
-}
 
 /* ---- facts ---------------------------------------------------------------------------------------------------------- */
 
@@ -24,10 +19,11 @@ static const double WAIT_SHARE = 1e-3;
 
 static void split_ttft(hr_metric *m) {
     const json_t *cell = m->cell;
-    const double whole = p50(cell, "ttft_ms"), wait = p50(cell, "ttft_queue_ms"), seqs = hr_num(cell, "n_seqs");
-    m->measured_ms = isnan(whole) ? p50(cell, "ttft_prefill_ms") : whole;
+    const double whole = hr_explain_p50(cell, "ttft_ms"), wait = hr_explain_p50(cell, "ttft_queue_ms"),
+                 seqs = hr_num(cell, "n_seqs");
+    m->measured_ms = isnan(whole) ? hr_explain_p50(cell, "ttft_prefill_ms") : whole;
     m->base_ms = m->measured_ms;
-    const double own = p50(cell, "ttft_prefill_ms") + p50(cell, "ttft_first_sample_ms");
+    const double own = hr_explain_p50(cell, "ttft_prefill_ms") + hr_explain_p50(cell, "ttft_first_sample_ms");
     if (isnan(whole) || isnan(own) || !(seqs > 1 || wait > WAIT_SHARE * whole)) return;
     m->queue_name = seqs > 1 ? "queue" : "tokenize";
     m->base_ms = own, m->queue_ms = whole - own;
@@ -36,7 +32,7 @@ static void split_ttft(hr_metric *m) {
 /* A step of several requests gives each a token; what TPOT is longer than a step is the wait for the prefills of others. */
 static void split_tpot(hr_metric *m) {
     const double seqs = hr_num(m->cell, "n_seqs"), step = seqs * 1e3 / hr_num(m->cell, "decode_tok_s");
-    m->measured_ms = m->base_ms = p50(m->cell, "tpot_excl_first_ms");
+    m->measured_ms = m->base_ms = hr_explain_p50(m->cell, "tpot_excl_first_ms");
     if (!(seqs > 1) || isnan(step) || isnan(hr_num(m->cell, "isl"))) return;
     m->queue_name = "queue";
     m->base_ms = step, m->queue_ms = m->measured_ms - step;
@@ -202,25 +198,6 @@ static json_t *cell_json(const json_t *cell) {
     return out;
 }
 
-__attribute__((format(printf, 2, 3))) static void note(json_t *notes, const char *format, ...) {
-    char text[400];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    json_array_append_new(notes, json_string(text));
-}
-
-static bool flagged(const json_t *cell, const char *flag) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(json_object_get(cell, "flags"), i, item) {
-        const char *word = json_string_value(item);
-        if (word && !strcmp(word, flag)) return true;
-    }
-    return false;
-}
-
 static void add_notes(json_t *notes, const json_t *cell, const hr_metric *m) {
     static const struct {
         const char *flag, *text;
@@ -235,22 +212,21 @@ static void add_notes(json_t *notes, const json_t *cell, const hr_metric *m) {
     };
     const char *machine = hr_word(cell, "machine_class"), *here = hr_word(cell, "this_machine_class");
     if (*machine && *here && strcmp(machine, here))
-        note(notes, "ceilings are those of %s, where the cell was measured; this machine is %s", machine, here);
+        hr_explain_note(notes, "ceilings are those of %s, where the cell was measured; this machine is %s", machine,
+                        here);
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (flagged(cell, flags[i].flag)) note(notes, "%s", flags[i].text);
+        if (hr_explain_flagged(cell, flags[i].flag)) hr_explain_note(notes, "%s", flags[i].text);
     const char *planted = hr_word(cell, "planted");
-    if (*planted) note(notes, "losses were planted: HEADROOM_PLANT=%s", planted);
+    if (*planted) hr_explain_note(notes, "losses were planted: HEADROOM_PLANT=%s", planted);
     for (int k = 0; k < 2; k++) {
         if (!m[k].name) continue;
         const hr_recorded_sum *r = &m[k].recorded;
-        if (isnan(m[k].ideal.ms)) note(notes, "%s: a ceiling is unknown, and with it the ideal", m[k].name);
+        if (isnan(m[k].ideal.ms)) hr_explain_note(notes, "%s: a ceiling is unknown, and with it the ideal", m[k].name);
         if (r->n < 3)
-            note(notes, "%s: %zu recorded repetition%s; more samples (-r 5) make it surer", m[k].name, r->n,
-                 r->n == 1 ? "" : "s");
+            hr_explain_note(notes, "%s: %zu recorded repetition%s; more samples (-r 5) make it surer", m[k].name, r->n,
+                            r->n == 1 ? "" : "s");
     }
 }
-
-static const char *const metric_names[] = {"ttft", "tpot"};
 
 static hr_status check(const json_t *cell, const json_t *ops, const json_t *recorded) {
     const char *id = hr_word(cell, "cell_id"), *test = hr_word(cell, "test"), *status = hr_word(cell, "status");
@@ -277,11 +253,12 @@ hr_status hr_explain(const json_t *cell, const json_t *ops, const json_t *record
     json_t *metrics = json_object(), *split = json_object(), *notes = json_array();
     bool ok = metrics && split && notes, any = false;
     for (int k = 0; ok && k < 2; k++) {
-        const bool there = find_metric(cell, ops, recorded, metric_names[k], &m[k]);
+        const bool there = find_metric(cell, ops, recorded, hr_explain_metrics[k], &m[k]);
         any |= there;
-        ok = json_object_set_new(metrics, metric_names[k], there ? metric_json(&m[k]) : json_null()) == 0;
+        ok = json_object_set_new(metrics, hr_explain_metrics[k], there ? metric_json(&m[k]) : json_null()) == 0;
         if (!ok) break;
-        if (!there && m[k].measured_ms > 0) note(notes, "%s: no repetition of it was recorded", metric_names[k]);
+        if (!there && m[k].measured_ms > 0)
+            hr_explain_note(notes, "%s: no repetition of it was recorded", hr_explain_metrics[k]);
         json_t *part = !there ? json_null() : k == 0 ? prefill_split(&m[k]) : decode_split(cell);
         ok = json_object_set_new(split, m[k].phase, part) == 0;
         if (!there) m[k].name = NULL;

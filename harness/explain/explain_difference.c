@@ -3,7 +3,8 @@
 
 #include "harness/stats/stats.h"
 
-#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const json_t *find_term(const json_t *terms, const json_t *like) {
@@ -88,15 +89,6 @@ static json_t *split_json(const json_t *a, const json_t *b) {
 
 /* ---- what makes two cells hard to compare ---------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static void note(json_t *notes, const char *format, ...) {
-    char text[400];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    json_array_append_new(notes, json_string(text));
-}
-
 static void value_text(const json_t *value, char *out, size_t n) {
     char *text = json_dumps(value, JSON_ENCODE_ANY);
     snprintf(out, n, "%s", json_is_string(value) ? json_string_value(value) : text ? text : "?");
@@ -117,7 +109,7 @@ static void compare_cells(const json_t *a, const json_t *b, json_t *notes) {
         char one[100], two[100];
         if (!x || !y || json_equal(x, y)) continue;
         value_text(x, one, sizeof one), value_text(y, two, sizeof two);
-        note(notes, "%s: %s and %s", shapes[i].what, one, two);
+        hr_explain_note(notes, "%s: %s and %s", shapes[i].what, one, two);
     }
 }
 
@@ -125,21 +117,21 @@ static void take_notes(const json_t *from, const char *which, json_t *notes) {
     size_t i;
     json_t *text;
     json_array_foreach(json_object_get(from, "notes"), i, text)
-        note(notes, "%s cell: %s", which, json_string_value(text));
+        hr_explain_note(notes, "%s cell: %s", which, json_string_value(text));
 }
 
 hr_status hr_explain_difference(const json_t *a, const json_t *b, json_t **out) {
-    static const char *const metrics[] = {"ttft", "tpot"}, *const phases[] = {"prefill", "decode"};
     const json_t *ma = json_object_get(a, "metrics"), *mb = json_object_get(b, "metrics");
     const json_t *sa = json_object_get(a, "split"), *sb = json_object_get(b, "split");
     json_t *all = json_object(), *split = json_object(), *notes = json_array();
     bool ok = all && split && notes, any = false;
-    for (size_t i = 0; ok && i < 2; i++) {
-        json_t *m = metric_json(json_object_get(ma, metrics[i]), json_object_get(mb, metrics[i]));
+    for (size_t i = 0; ok && i < HR_EXPLAIN_METRICS; i++) {
+        json_t *m = metric_json(json_object_get(ma, hr_explain_metrics[i]), json_object_get(mb, hr_explain_metrics[i]));
         any |= json_is_object(m);
-        ok = json_object_set_new(all, metrics[i], m) == 0 &&
-             json_object_set_new(split, phases[i],
-                                 split_json(json_object_get(sa, phases[i]), json_object_get(sb, phases[i]))) == 0;
+        ok = json_object_set_new(all, hr_explain_metrics[i], m) == 0 &&
+             json_object_set_new(
+                 split, hr_explain_phases[i],
+                 split_json(json_object_get(sa, hr_explain_phases[i]), json_object_get(sb, hr_explain_phases[i]))) == 0;
     }
     if (ok) {
         compare_cells(json_object_get(a, "cell"), json_object_get(b, "cell"), notes);

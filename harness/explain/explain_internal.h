@@ -6,6 +6,16 @@
 #include "harness/formats/json_get.h"
 #include "kernels/table.h"
 
+enum { HR_EXPLAIN_METRICS = 2 };
+extern const char *const hr_explain_metrics[HR_EXPLAIN_METRICS], *const hr_explain_phases[HR_EXPLAIN_METRICS];
+
+bool hr_explain_is_difference(const json_t *explanation);
+/* The p50 of a distribution of the cell; NaN: it has none. */
+double hr_explain_p50(const json_t *cell, const char *key);
+bool hr_explain_flagged(const json_t *cell, const char *flag);
+/* A text behind the others; one that there is no memory for is missing. */
+__attribute__((format(printf, 2, 3))) void hr_explain_note(json_t *notes, const char *format, ...);
+
 /* What a cell's own ceilings allow. NaN: unknown. A unit without a ceiling of its own counts against fp32. */
 typedef struct hr_explain_peaks {
     double read_gb_s, gflop_s[HR_UNIT_COUNT];

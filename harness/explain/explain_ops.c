@@ -142,10 +142,6 @@ void hr_explain_recorded(const json_t *rows, const char *phase, hr_recorded_sum 
 
 /* ---- the phase at its roof ----------------------------------------------------------------------------------------- */
 
-static double p50(const json_t *cell, const char *key) {
-    return hr_num(json_object_get(cell, key), "p50");
-}
-
 static const hr_op_class *find(const hr_phase_ops *ops, const char *op) {
     for (size_t i = 0; i < ops->n; i++)
         if (!strcmp(ops->classes[i].op, op)) return &ops->classes[i];
@@ -182,7 +178,7 @@ static void own_ideal(const json_t *cell, const hr_explain_peaks *peaks, hr_idea
 
 /* Of a prefill beside a decode the cell knows the sums; the ops share them out. */
 static void prefill_ideal(const json_t *cell, const hr_phase_ops *ops, const hr_explain_peaks *peaks, hr_ideal *out) {
-    const double ms = hr_num(cell, "prefill_roof_fraction") * p50(cell, "ttft_prefill_ms");
+    const double ms = hr_num(cell, "prefill_roof_fraction") * hr_explain_p50(cell, "ttft_prefill_ms");
     const double seqs = fmax(1, or_zero(hr_num(cell, "n_seqs")));
     out->bytes = hr_num(cell, "prefill_bytes");
     out->compute = !strcmp(hr_word(cell, "prefill_bound"), "compute");

@@ -7,10 +7,6 @@
 
 enum { BAR = 32, NAME = 15, PAGE = 110 };
 
-static bool is_difference(const json_t *explanation) {
-    return json_is_object(json_object_get(explanation, "vs"));
-}
-
 /* So many decimals that the whole has at least four digits. */
 static int decimals_of(double ms) {
     ms = fabs(ms);
@@ -218,15 +214,14 @@ static void put_cell(FILE *f, const char *what, const json_t *cell) {
 }
 
 hr_status hr_explain_print(hr_format format, FILE *f, const json_t *explanation) {
-    static const char *const names[] = {"ttft", "tpot"};
-    const bool md = format == HR_FORMAT_MD, difference = is_difference(explanation);
+    const bool md = format == HR_FORMAT_MD, difference = hr_explain_is_difference(explanation);
     const json_t *metrics = json_object_get(explanation, "metrics");
     put_cell(f, md ? "## " : "", json_object_get(explanation, "cell"));
     if (difference) put_cell(f, md ? "\nagainst " : "against ", json_object_get(explanation, "vs"));
     fputc('\n', f);
-    for (size_t i = 0; i < 2; i++) {
-        const json_t *m = json_object_get(metrics, names[i]);
-        if (json_is_object(m)) put_metric(f, md, names[i], m, difference);
+    for (size_t i = 0; i < HR_EXPLAIN_METRICS; i++) {
+        const json_t *m = json_object_get(metrics, hr_explain_metrics[i]);
+        if (json_is_object(m)) put_metric(f, md, hr_explain_metrics[i], m, difference);
     }
     put_split(f, json_object_get(explanation, "split"), difference);
     const json_t *notes = json_object_get(explanation, "notes");

@@ -154,16 +154,6 @@ static const char *time_text(double ms, char out[24]) {
     return out;
 }
 
-static bool flagged(const json_t *cell, const char *flag) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(json_object_get(cell, "flags"), i, item) {
-        const char *word = json_string_value(item);
-        if (word && !strcmp(word, flag)) return true;
-    }
-    return false;
-}
-
 static const char *per_second(hr_unit unit) {
     return unit == HR_UNIT_INT8 ? "GOP/s" : "GFLOP/s";
 }
@@ -222,7 +212,7 @@ void hr_reason_op(const hr_metric *m, const hr_op_class *op, double lost_ms, cha
     else if (lost_ms < 0 && known && compute)
         say(out, "; over the ceiling: the unit ran faster than when it was probed");
     else if (lost_ms < 0 && known)
-        say(out, flagged(m->cell, "cache_resident")
+        say(out, hr_explain_flagged(m->cell, "cache_resident")
                      ? "; over the ceiling of DRAM: the working set fits in the cache"
                      : "; over the ceiling of DRAM: a part came out of caches, or memory "
                        "was faster than when it was probed");

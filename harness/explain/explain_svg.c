@@ -9,17 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *const metric_names[] = {"ttft", "tpot"};
 /* Bars by series, as the script colours them. */
 static const char *const kinds[] = {"ideal", "loss", "barrier", "gap", "probe", "unexplained", "measured"};
 enum { MEASURED = 6, N_KINDS };
 
 /* Losses of op classes under this share of the measured time stand together as "other ops". */
 static const double SMALL_SHARE = 0.005;
-
-static bool is_difference(const json_t *explanation) {
-    return json_is_object(json_object_get(explanation, "vs"));
-}
 
 typedef struct waterfall {
     FILE *f;
@@ -48,7 +43,7 @@ static bool is_small_op(const json_t *term, double whole) {
 static hr_status draw(const json_t *explanation, const char *metric, waterfall *w) {
     const json_t *m = json_object_get(json_object_get(explanation, "metrics"), metric), *terms;
     if (!json_is_object(m)) HR_FAIL(HR_ERR_INPUT, "the cell has no %s to draw", metric);
-    const bool difference = is_difference(explanation);
+    const bool difference = hr_explain_is_difference(explanation);
     const double whole = hr_num(m, difference ? "b_measured_ms" : "measured_ms");
     terms = json_object_get(m, "terms");
     double small = 0;
@@ -125,7 +120,7 @@ static hr_status write_data(const json_t *explanation, const char *metric, const
 static void panel_title(const json_t *explanation, const char *metric, const json_t *m, char *out, size_t n) {
     const json_t *cell = json_object_get(explanation, "cell");
     const char *label = !strcmp(metric, "ttft") ? "TTFT" : "TPOT", *machine = hr_word(cell, "machine_class");
-    if (is_difference(explanation))
+    if (hr_explain_is_difference(explanation))
         snprintf(out, n, "%s: %s minus %s%s%s", label, hr_text_title(cell),
                  hr_text_title(json_object_get(explanation, "vs")), *machine ? ", " : "", machine);
     else if (isfinite(hr_num(m, "ideal_ms")))
@@ -156,13 +151,14 @@ static hr_status write_folder(const json_t *explanation, const folder *at, hr_pl
     hr_status status = HR_OK;
     bool any = false;
     plot->height = KEY_PIXELS;
-    for (size_t i = 0; i < 2 && status == HR_OK; i++) {
+    for (size_t i = 0; i < HR_EXPLAIN_METRICS && status == HR_OK; i++) {
         char name[32];
-        if (!json_is_object(json_object_get(json_object_get(explanation, "metrics"), metric_names[i]))) continue;
+        if (!json_is_object(json_object_get(json_object_get(explanation, "metrics"), hr_explain_metrics[i]))) continue;
         any = true;
-        snprintf(name, sizeof name, "waterfall_%s", metric_names[i]);
-        status = write_data(explanation, metric_names[i], at);
-        if (status == HR_OK) status = hr_explain_add_panel(explanation, metric_names[i], name, &data, &plot->height);
+        snprintf(name, sizeof name, "waterfall_%s", hr_explain_metrics[i]);
+        status = write_data(explanation, hr_explain_metrics[i], at);
+        if (status == HR_OK)
+            status = hr_explain_add_panel(explanation, hr_explain_metrics[i], name, &data, &plot->height);
     }
     if (status == HR_OK && !any) status = hr_fail(HR_ERR_INPUT, "the cell has no metric to draw");
     if (status == HR_OK && data.failed) status = hr_fail(HR_ERR_MEMORY, "out of memory while drawing a cell");
