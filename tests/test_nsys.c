@@ -1,13 +1,11 @@
 /* A stored cell under nsys: the command line, the flow with a made-up nsys that does what the test says, what a profiler
  * that hangs leaves behind, and the real nsys where it is installed. */
-#include "tests/store_fixture.h"
+#include "tests/command_fixture.h"
 
-#include "harness/cli/options.h"
 #include "harness/profilers/child.h"
 #include "harness/profilers/profilers.h"
 #include "harness/show/stored_cell.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -94,31 +92,6 @@ static int teardown_fake(void **state) {
     setenv("PATH", old_path, 1);
     hr_free(run_id);
     return teardown(state);
-}
-
-static char printed[65536];
-
-/* The exit code; what was printed lands in `printed`. Words are separated by spaces. */
-static int call(const hr_command *command, const char *words) {
-    char line[1500], out[320], *argv[24];
-    int argc = 0;
-    snprintf(out, sizeof out, "%s/out", folder);
-    snprintf(line, sizeof line, "%s --db %s --out %s", words, path, out);
-    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    argv[argc] = NULL;
-    hr_args *args;
-    ok(hr_args_parse(command, argc, argv, &args));
-    remove(out);
-    fflush(stderr);
-    const int saved = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
-    dup2(nothing, STDERR_FILENO); /* the line is asserted through hr_error() */
-    const int code = command->run(args);
-    dup2(saved, STDERR_FILENO);
-    close(saved), close(nothing);
-    hr_args_destroy(args);
-    printed[0] = 0;
-    if (code == 0) printed[read_file(out, printed, sizeof printed - 1)] = 0;
-    return code;
 }
 
 /* `nsys c1 --run` into the test's folder. */

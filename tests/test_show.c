@@ -1,11 +1,8 @@
 /* `runs` and `show`: what they print of a small store, through the same flags as on the command line. */
-#include "tests/store_fixture.h"
+#include "tests/command_fixture.h"
 
-#include "harness/cli/options.h"
 #include "harness/formats/cell_keys.h"
 #include "harness/show/cell_view.h"
-
-#include <fcntl.h>
 
 extern const hr_command hr_command_runs, hr_command_show;
 
@@ -27,31 +24,6 @@ static int setup_cells(void **state) {
 static int teardown_cells(void **state) {
     hr_free(run_ids[0]), hr_free(run_ids[1]);
     return teardown(state);
-}
-
-static char printed[65536];
-
-/* The exit code; what was printed lands in `printed`. Words are separated by spaces. */
-static int call(const hr_command *command, const char *words) {
-    char line[1024], out[320], *argv[24];
-    int argc = 0;
-    snprintf(out, sizeof out, "%s/out", folder);
-    snprintf(line, sizeof line, "%s --db %s --out %s", words, path, out);
-    for (char *word = strtok(line, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
-    argv[argc] = NULL;
-    hr_args *args;
-    ok(hr_args_parse(command, argc, argv, &args));
-    remove(out);
-    fflush(stderr);
-    int saved = dup(STDERR_FILENO), nothing = open("/dev/null", O_WRONLY);
-    dup2(nothing, STDERR_FILENO); /* the line is asserted through hr_error() */
-    int code = command->run(args);
-    dup2(saved, STDERR_FILENO);
-    close(saved), close(nothing);
-    hr_args_destroy(args);
-    printed[0] = 0;
-    if (code == 0) printed[read_file(out, printed, sizeof printed - 1)] = 0;
-    return code;
 }
 
 static void prints(const char *text) {
