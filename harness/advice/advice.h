@@ -12,12 +12,13 @@ typedef struct hr_advice_facts {
     const json_t *machine; /* hr_machine_json of the run; may be NULL */
 } hr_advice_facts;
 
-/* Findings, most costly first: [{rule, cell_id, test, finding, evidence, value, unit, todo}], an array (empty: nothing was
- * found). value: the evidence figure. New reference. */
+/* Findings, most costly first: [{rule, cell_id, test, finding, evidence, value, unit, todo, severity, cost_pct}], an array
+ * (empty: nothing was found). value: the evidence figure; severity: "note", "medium", "high"; cost_pct: of the time of a step
+ * or prefill, null: unknown. New reference. */
 hr_status hr_advice(const hr_advice_facts *facts, json_t **out);
 /* The same for a run of the store; only: a cell_id, or NULL for all cells of the run. */
 hr_status hr_advice_of_run(hr_store *store, const char *run_id, const char *only, json_t **out);
-/* The table of rules: [{rule, asks, columns, source}]. New reference. */
+/* The table of rules: [{rule, asks, columns, source, live}]; live: how a sweep provokes it. New reference. */
 json_t *hr_advice_rules(void);
 
 #endif
