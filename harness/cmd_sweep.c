@@ -5,6 +5,7 @@
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
 #include "harness/doctor/busy.h"
+#include "harness/sweep/one_cell.h"
 #include "harness/sweep/sweep.h"
 #include "kernels/base/memory.h"
 
@@ -138,12 +139,6 @@ static void read_axes(const hr_args *args, hr_axes *a) {
                    .weights = words(args, "--weights"),
                    .fusion = words(args, "--fusion"),
                    .kernel = words(args, "--kernel"),
-                   .copy = hr_args_int(args, "--mmap") == 0,
-                   .small_pages = hr_args_int(args, "--huge-pages") == 0,
-                   .free_threads = hr_args_int(args, "--pin") == 0,
-                   .kv_budget = hr_args_int(args, "--kv-budget"),
-                   .kv_threshold = hr_args_int(args, "--kv-threshold"),
-                   .kv_compact = hr_args_int(args, "--kv-compact"),
                    .n_prompt = ints(args, "-p"),
                    .n_gen = ints(args, "-n"),
                    .pg = ints(args, "-pg"),
@@ -158,6 +153,7 @@ static void read_axes(const hr_args *args, hr_axes *a) {
                    .threads = ints(args, "-t"),
                    .shuffled = !strcmp(hr_args_text(args, "--order"), "shuffled"),
                    .seed = (uint64_t)hr_args_int(args, "--seed")};
+    hr_axes_read_settings(args, a);
     a->pg.n /= 2;
     /* The defaults of -p and -n are meant for a call that names no row at all. */
     if (hr_args_given(args, "-p") || hr_args_given(args, "-n") || a->pg.n || a->isl.n || a->osl.n) {

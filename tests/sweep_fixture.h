@@ -2,7 +2,7 @@
 #ifndef HR_SWEEP_FIXTURE_H
 #define HR_SWEEP_FIXTURE_H
 
-#include "tests/hr_test.h"
+#include "tests/sweep_process.h"
 
 #include "harness/cli/options.h"
 #include "harness/store/store.h"
@@ -17,8 +17,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-extern const hr_command hr_command_sweep;
 
 static char folder[64], db[96], out_file[96], err_file[96];
 
@@ -47,33 +45,13 @@ static inline int clean_up(void **state) {
 static inline pid_t start(const char *line, rlim_t file_limit) {
     const pid_t pid = fork();
     if (pid) return pid;
-    /* Not a word of what else runs on this machine. */
-    char text[1024], *argv[64] = {"--on-busy", "ignore"};
-    int argc = 2;
-    snprintf(text, sizeof text, "%s", line);
-    for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
     dup2(open(out_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDOUT_FILENO);
     dup2(open(err_file, O_WRONLY | O_CREAT | O_TRUNC, 0600), STDERR_FILENO);
     if (file_limit) {
         signal(SIGXFSZ, SIG_IGN);
         setrlimit(RLIMIT_FSIZE, &(struct rlimit){file_limit, file_limit});
     }
-    hr_args *args;
-    int code = 2;
-    if (hr_args_parse(&hr_command_sweep, argc, argv, &args) == HR_OK) {
-        code = hr_command_sweep.run(args);
-        hr_args_destroy(args);
-    } else {
-        hr_report_failure();
-    }
-    fflush(NULL);
-    _exit(code);
-}
-
-static inline int code_of(pid_t pid) {
-    int status;
-    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) fail_msg("the sweep did not end by itself");
-    return WEXITSTATUS(status);
+    sweep_and_exit(line);
 }
 
 static inline size_t lines_of(const char *path);

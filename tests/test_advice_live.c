@@ -1,14 +1,11 @@
 /* Setups that provoke a rule, measured by a sweep in a process of its own. Only rules whose condition is the setup are
  * asked: what hangs on times is tested on made-up cells. */
 #include "tests/advice_fixture.h"
+#include "tests/sweep_process.h"
 
-#include "harness/cli/options.h"
 #include "harness/sweep/cell.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
-
-extern const hr_command hr_command_sweep;
 
 #define SMALL "synth:smollm2-135m:layers=2"
 
@@ -16,25 +13,12 @@ extern const hr_command hr_command_sweep;
 static int sweep(const char *line) {
     const pid_t pid = fork();
     if (pid == 0) {
-        char whole[800], *argv[64];
-        int argc = 0;
+        char whole[800];
         snprintf(whole, sizeof whole, "%s --db %s -q -o jsonl", line, path);
-        for (char *word = strtok(whole, " "); word; word = strtok(NULL, " ")) argv[argc++] = word;
         dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
-        hr_args *args;
-        int code = 2;
-        if (hr_args_parse(&hr_command_sweep, argc, argv, &args) == HR_OK) {
-            code = hr_command_sweep.run(args);
-            hr_args_destroy(args);
-        } else {
-            hr_report_failure();
-        }
-        fflush(NULL);
-        _exit(code);
+        sweep_and_exit(whole);
     }
-    int status;
-    if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) fail_msg("the sweep %s did not end by itself", line);
-    return WEXITSTATUS(status);
+    return code_of(pid);
 }
 
 static json_t *advice_after(const char *line) {

@@ -274,7 +274,7 @@ static void a_capture_holds_the_samples_and_no_warm_up(void **state) {
     pid_t pid;
     const char *line =
         "sweep -m synth:tiny -p 16 -n 0 --isl 8 --osl 4 --seqs 2 -r 2 -t 2 --capture nvtx --nvtx-level phase"
-        " --db none -o csv";
+        " --db none -o csv --on-busy ignore";
     assert_int_equal(nvtx_start("headroom", (nvtx_run){.line = line}, &pid), 0);
     char *said = nvtx_read("err");
     assert_string_equal(said, ""); /* a tool is attached: there is nothing to warn of */
@@ -314,7 +314,7 @@ static void a_capture_holds_the_samples_and_no_warm_up(void **state) {
 static void a_level_of_none_is_silent(void **state) {
     (void)state;
     pid_t pid;
-    const char *line = "sweep -m synth:tiny -p 16 -n 0 -r 1 -t 1 --nvtx-level %s --db none -o csv";
+    const char *line = "sweep -m synth:tiny -p 16 -n 0 -r 1 -t 1 --nvtx-level %s --db none -o csv --on-busy ignore";
     char text[128];
     snprintf(text, sizeof text, line, "none");
     assert_int_equal(nvtx_start("headroom", (nvtx_run){.line = text}, &pid), 0);

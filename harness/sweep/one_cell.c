@@ -13,6 +13,15 @@ static const char *const numbers[] = {"--page-size", "--flash-attn",   "--batch-
                                       "--threads",   "--mmap",         "--huge-pages", "--pin",
                                       "--kv-budget", "--kv-threshold", "--kv-compact", "--n-gpu-layers"};
 
+void hr_axes_read_settings(const hr_args *args, hr_axes *axes) {
+    axes->copy = hr_args_int(args, "--mmap") == 0;
+    axes->small_pages = hr_args_int(args, "--huge-pages") == 0;
+    axes->free_threads = hr_args_int(args, "--pin") == 0;
+    axes->kv_budget = hr_args_int(args, "--kv-budget");
+    axes->kv_threshold = hr_args_int(args, "--kv-threshold");
+    axes->kv_compact = hr_args_int(args, "--kv-compact");
+}
+
 hr_status hr_one_cell_plan(const hr_args *args, const hr_machine *machine, hr_sweep_plan *out) {
     const char *model = hr_args_text(args, "--model"), *alloc = hr_args_text(args, "--kv-alloc");
     const char *const text[] = {hr_args_text(args, "--quant"),        hr_args_text(args, "--act"),
@@ -25,33 +34,28 @@ hr_status hr_one_cell_plan(const hr_args *args, const hr_machine *machine, hr_sw
                   threads = hr_args_int(args, "--threads");
     size_t n_forced;
     const char *const *forced = hr_args_texts(args, "--kernel", &n_forced);
-    const hr_axes axes = {.models = {&model, 1},
-                          .quant = {&text[0], 1},
-                          .act = {&text[1], 1},
-                          .k_type = {&text[2], 1},
-                          .v_type = {&text[3], 1},
-                          .kv_layout = {&text[4], 1},
-                          .isa = {&text[5], 1},
-                          .weights = {&text[6], 1},
-                          .fusion = {&text[7], 1},
-                          .kv_alloc = {&alloc, alloc ? 1 : 0},
-                          .kernel = {forced, n_forced},
-                          .isl = {&isl, 1},
-                          .osl = {&osl, 1},
-                          .depth = {&none, 1},
-                          .seqs = {&one, 1},
-                          .batch = {&batch, 1},
-                          .ubatch = {&ubatch, 1},
-                          .page_size = {&page, 1},
-                          .flash = {&flash, 1},
-                          .threads = {&threads, hr_args_given(args, "--threads") ? 1 : 0},
-                          .copy = hr_args_int(args, "--mmap") == 0,
-                          .small_pages = hr_args_int(args, "--huge-pages") == 0,
-                          .free_threads = hr_args_int(args, "--pin") == 0,
-                          .kv_budget = hr_args_int(args, "--kv-budget"),
-                          .kv_threshold = hr_args_int(args, "--kv-threshold"),
-                          .kv_compact = hr_args_int(args, "--kv-compact"),
-                          .input = ""};
+    hr_axes axes = {.models = {&model, 1},
+                    .quant = {&text[0], 1},
+                    .act = {&text[1], 1},
+                    .k_type = {&text[2], 1},
+                    .v_type = {&text[3], 1},
+                    .kv_layout = {&text[4], 1},
+                    .isa = {&text[5], 1},
+                    .weights = {&text[6], 1},
+                    .fusion = {&text[7], 1},
+                    .kv_alloc = {&alloc, alloc ? 1 : 0},
+                    .kernel = {forced, n_forced},
+                    .isl = {&isl, 1},
+                    .osl = {&osl, 1},
+                    .depth = {&none, 1},
+                    .seqs = {&one, 1},
+                    .batch = {&batch, 1},
+                    .ubatch = {&ubatch, 1},
+                    .page_size = {&page, 1},
+                    .flash = {&flash, 1},
+                    .threads = {&threads, hr_args_given(args, "--threads") ? 1 : 0},
+                    .input = ""};
+    hr_axes_read_settings(args, &axes);
     HR_TRY(hr_threads_check(threads));
     HR_TRY(hr_sweep_plan_create(&axes, machine, out));
     if (!out->cells[0].skip) return HR_OK;

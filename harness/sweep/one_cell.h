@@ -9,6 +9,8 @@
 /* A plan of one isl cell of one sequence, checked as a sweep would. ERR_USAGE with the reason for one that cannot be
  * measured. */
 hr_status hr_one_cell_plan(const hr_args *args, const hr_machine *machine, hr_sweep_plan *out);
+/* --mmap, --huge-pages, --pin and --kv-budget, --kv-threshold, --kv-compact, which are no axes, into axes. */
+void hr_axes_read_settings(const hr_args *args, hr_axes *axes);
 /* The flags of `sweep` that measure this cell: an array of texts. New reference; NULL when out of memory. */
 json_t *hr_one_cell_words(const hr_args *args);
 
