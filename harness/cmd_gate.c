@@ -14,13 +14,14 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define WHAT  "What is judged"
 #define HOW   "How it is judged"
 #define FILES "What is written"
 
-enum { REPETITIONS = 5 };
+enum { REPETITIONS = 5, NOT_WRITTEN = 2 };
 
 typedef struct call {
     const hr_args *args;
@@ -280,20 +281,41 @@ static void remember(const call *c) {
     if (status != HR_OK && !c->output.quiet) fprintf(stderr, "the verdict was not stored: %s\n", hr_error());
 }
 
+/* Long work lies behind it: a file that can't be written keeps none of the others back. */
 static hr_status deliver(const call *c) {
-    HR_TRY(write_file(hr_args_text(c->args, "--junit"), hr_gate_junit, c->verdict));
-    HR_TRY(write_file(hr_args_text(c->args, "--summary"), hr_gate_summary, c->verdict));
+    const struct {
+        const char *flag;
+        writer write;
+    } files[] = {{"--junit", hr_gate_junit}, {"--summary", hr_gate_summary}};
+    hr_status first = HR_OK;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        const hr_status status = write_file(hr_args_text(c->args, files[i].flag), files[i].write, c->verdict);
+        if (status != HR_OK) first = status, hr_report_failure();
+    }
     if (annotates(c->args)) hr_gate_annotations(stderr, c->verdict);
     remember(c);
-    return print(c);
+    const hr_status printed = print(c);
+    if (printed != HR_OK) first = printed, hr_report_failure();
+    return first;
+}
+
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    if (!a || !b) return false;
+    if (stat(a, &x) == 0 && stat(b, &y) == 0) return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return !strcmp(a, b);
 }
 
 /* Before long work: can all that is asked for be written? */
 static hr_status check_files(const call *c) {
-    static const char *const flags[] = {"--junit", "--summary"};
-    HR_TRY(hr_output_check(&c->output));
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+    static const char *const flags[] = {"--junit", "--summary", "--out"};
+    enum { FLAGS = sizeof flags / sizeof *flags };
+    for (size_t i = 0; i < FLAGS; i++) {
         const hr_output file = {.file = hr_args_text(c->args, flags[i])};
+        for (size_t k = 0; k < i; k++)
+            if (same_file(file.file, hr_args_text(c->args, flags[k])))
+                HR_FAIL(HR_ERR_USAGE, "%s and %s name the same file, %.200s: give each its own", flags[k], flags[i],
+                        file.file);
         if (file.file) HR_TRY(hr_output_check(&file));
     }
     return HR_OK;
@@ -305,17 +327,22 @@ static hr_status gate(call *c) {
     HR_TRY(rule_of(c));
     HR_TRY(check_files(c));
     HR_TRY(hr_args_given(c->args, "--ab") ? run_ab(c) : run_stored(c));
-    HR_TRY(hr_gate_judge(c->comparison, &c->rule, &c->verdict));
-    return deliver(c);
+    return hr_gate_judge(c->comparison, &c->rule, &c->verdict);
 }
 
+/* A verdict that stands is the exit code even where a file of it could not be written; a pass of which something is missing is
+ * none. */
 static int run(const hr_args *args) {
     call c = {.args = args};
-    const hr_status status = gate(&c);
-    const int code = (int)json_integer_value(json_object_get(c.verdict, "exit_code"));
+    hr_status status = gate(&c);
+    const bool judged = status == HR_OK;
+    int code = (int)json_integer_value(json_object_get(c.verdict, "exit_code"));
+    if (judged) status = deliver(&c);
     json_decref(c.allowed), json_decref(c.comparison), json_decref(c.verdict);
     hr_free(c.candidate_id);
-    return status == HR_OK ? code : hr_report_failure();
+    if (!judged) code = hr_report_failure();
+    if (status == HR_ERR_INTERRUPTED) return HR_EXIT_INTERRUPTED;
+    return judged && status != HR_OK && code == 0 ? NOT_WRITTEN : code;
 }
 
 static const char *const annotation_words[] = {"auto", "on", "off", NULL};
@@ -394,10 +421,14 @@ static const hr_opt *const options[] = {&opt_ab,         &opt_pairs,        &opt
                                         &opt_candidate,  &opt_same_session, &opt_budget,  &opt_allow,
                                         HR_OPTS_COMPARE, &opt_junit,        &opt_summary, &opt_annotations,
                                         HR_OPTS_OUTPUT,  &hr_opt_db,        NULL};
-static const char *const examples[] = {"headroom gate --baseline last~1 --same-session",
-                                       "the newest run against the one before it, measured right after each other",
-                                       "headroom gate --baseline last-good --budget ttft=+5%,tpot=+3% --junit gate.xml",
-                                       "against the last night that passed, by shares of the roof", NULL};
+static const char *const examples[] = {
+    "headroom gate --ab HEAD~1 --junit gate.xml -- -m synth:smollm2-135m -p 64 -n 16",
+    "this program against a commit, built in a work tree under build/ab",
+    "headroom gate --baseline last~1 --same-session",
+    "the newest run against the one before it, measured right after each other",
+    "headroom gate --baseline last-good --budget ttft=+5%,tpot=+3% --junit gate.xml",
+    "against the last night that passed, by shares of the roof",
+    NULL};
 
 const hr_command hr_command_gate = {
     .name = "gate",

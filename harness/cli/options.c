@@ -91,6 +91,9 @@ hr_status hr_args_unknown(const hr_args *args, const char *prefix, const char *n
     if (why) HR_FAIL(HR_ERR_USAGE, "%s%s is not needed here: %s; leave it out", prefix, name, why);
     const char *near = hr_nearest(name, names);
     if (near) HR_FAIL(HR_ERR_USAGE, "%sunknown flag %.80s; nearest is %s", prefix, name, near);
+    if (args->command->rest)
+        HR_FAIL(HR_ERR_USAGE, "%sunknown flag %.80s; %s follow --, as `headroom %s ... -- %.80s ...`", prefix, name,
+                args->command->rest, args->command->name, name);
     HR_FAIL(HR_ERR_USAGE, "%sunknown flag %.80s; `headroom %s --help` lists the flags", prefix, name,
             args->command->name);
 }
