@@ -36,17 +36,25 @@ void hr_input_fini(hr_input *in) {
     in->ids = NULL, in->loop = NULL;
 }
 
+/* Where prompt number `which` begins among n places. Steps of the golden ratio spread over a text of any length; a step of
+ * so many tokens would stand still in a text that is just as long. */
+static size_t place_of(uint64_t which, size_t n) {
+    const double turn = (double)(which * 0x9e3779b97f4a7c15u >> 11) * 0x1p-53;
+    const size_t place = (size_t)(turn * (double)n);
+    return place < n ? place : n - 1;
+}
+
 void hr_input_tokens(hr_input *in, uint64_t which, int32_t *out, size_t n) {
     if (!in->text) {
         for (size_t i = 0; i < n; i++) out[i] = (int32_t)(hr_random(&in->random) % in->vocab);
         return;
     }
-    const size_t start = (size_t)(which * 7919 % in->n_ids);
+    const size_t start = place_of(which, in->n_ids);
     for (size_t i = 0; i < n; i++) out[i] = in->ids[(start + i) % in->n_ids];
 }
 
 hr_status hr_input_slice(hr_input *in, uint64_t which, size_t n, const char **text, size_t *bytes) {
-    size_t start = (size_t)(which * 7919 % in->text_bytes);
+    size_t start = place_of(which, in->text_bytes);
     while (start < in->text_bytes && in->text[start] != ' ' && in->text[start] != '\n') start++;
     if (start == in->text_bytes) start = 0;
     const size_t room = in->loop_bytes - start;
