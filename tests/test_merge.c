@@ -253,11 +253,16 @@ static void dates_are_checked(void **state) {
     (void)state;
     json_t *counts;
     hr_store *store = open_store(true);
-    static const char *const bad[] = {"", "yesterday", "2026-1-1", "2026-01-01 00:00:00", "2026-01-01T00:00:00+01:00"};
+    static const char *const bad[] = {
+        "",           "yesterday",  "2026-1-1",   "2026-01-01 00:00:00", "2026-01-01T00:00:00+01:00", "2026-02-30",
+        "2026-13-01", "2026-00-10", "2026-01-00", "2025-02-29",          "2026-01-01T24:00:00Z"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         fails(hr_store_prune(store, bad[i], true, &counts), HR_ERR_USAGE, "date");
-    ok(hr_store_prune(store, "2026-01-01T00:00:00Z", true, &counts));
-    json_decref(counts);
+    static const char *const good[] = {"2026-01-01T00:00:00Z", "2024-02-29", "2026-12-31T23:59:59Z"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        ok(hr_store_prune(store, good[i], true, &counts));
+        json_decref(counts);
+    }
     hr_store_close(store);
 }
 

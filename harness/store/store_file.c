@@ -66,8 +66,10 @@ hr_status hr_store_error(const char *path, int rc, const char *detail) {
     case SQLITE_NOMEM:
         HR_FAIL(HR_ERR_MEMORY, "store %s: out of memory; finished cells are safe", path);
     case SQLITE_FULL:
-        HR_FAIL(HR_ERR_IO, "store %s: the disk is full; finished cells are safe: free space and go on with --resume",
-                path);
+        HR_FAIL(
+            HR_ERR_IO,
+            "store %s: the disk is full; finished cells are safe: free space and call it again (a sweep with --resume)",
+            path);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         HR_FAIL(HR_ERR_IO,
@@ -94,8 +96,8 @@ hr_status hr_store_error(const char *path, int rc, const char *detail) {
                 path, detail, path);
     case SQLITE_IOERR:
         HR_FAIL(HR_ERR_IO,
-                "store %s: reading or writing failed (%s); finished cells are safe: check the disk and go on "
-                "with --resume",
+                "store %s: reading or writing failed (%s); finished cells are safe: check the disk and call it again "
+                "(a sweep with --resume)",
                 path, detail);
     default:
         HR_FAIL(HR_ERR_INTERNAL, "store %s: %s", path, detail);

@@ -4,6 +4,7 @@
 #include "harness/formats/cell_keys.h"
 #include "kernels/base/memory.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { IS_TEXT, IS_INT, IS_REAL, IS_BOOL, IS_DIST, IS_WORDS, IS_UNITS, IS_MAP2, IS_SAMPLES };
@@ -105,11 +106,16 @@ static hr_status drop(hr_store *store, const char *before) {
 
 static bool is_date(const char *text) {
     static const char shape[] = "dddd-dd-ddTdd:dd:ddZ";
+    static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     const size_t n = strlen(text);
+    int year, month, day, hour = 0, minute = 0, second = 0;
     if (n != 10 && n != sizeof shape - 1) return false;
     for (size_t i = 0; i < n; i++)
         if (shape[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != shape[i]) return false;
-    return true;
+    sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2dZ", &year, &month, &day, &hour, &minute, &second);
+    const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+    if (month < 1 || month > 12 || day < 1 || day > days[month - 1] + (month == 2 && leap)) return false;
+    return hour < 24 && minute < 60 && second < 60;
 }
 
 static hr_status count(hr_store *store, const char *before, json_t *counts) {
@@ -153,7 +159,8 @@ static hr_status prune(hr_store *store, const char *before, bool dry, json_t *co
 
 hr_status hr_store_prune(hr_store *store, const char *before, bool dry, json_t **out) {
     if (!is_date(before))
-        HR_FAIL(HR_ERR_USAGE, "%.60s is no date: write it as 2026-01-31 or 2026-01-31T23:59:59Z (UTC)", before);
+        HR_FAIL(HR_ERR_USAGE, "%.60s is no date: write one that exists as 2026-01-31 or 2026-01-31T23:59:59Z (UTC)",
+                before);
     json_t *counts = json_object();
     const hr_status status = counts ? prune(store, before, dry, counts) : no_memory(store);
     if (status == HR_OK)
