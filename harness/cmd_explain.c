@@ -325,7 +325,6 @@ static hr_status check(const hr_args *args, hr_output *output, bool *measures) {
     const bool named = hr_args_n_positional(args) > 0;
     const char *db = hr_args_text(args, "--db");
     HR_TRY(hr_output_resolve(args, output));
-    HR_TRY(hr_output_check(output));
     *measures = any_axis(args);
     if (named && *measures)
         HR_FAIL(HR_ERR_USAGE, "give either a CELL of the store, or -m and axes of a cell to measure first");
@@ -333,7 +332,7 @@ static hr_status check(const hr_args *args, hr_output *output, bool *measures) {
         HR_FAIL(HR_ERR_USAGE, "explain needs a cell: `last`, an id that `headroom runs last` lists, or -m MODEL to "
                               "measure one first");
     if (*measures) HR_TRY(check_one_cell(args));
-    if (hr_args_text(args, "--svg")) HR_TRY(hr_output_check(&(hr_output){.file = hr_args_text(args, "--svg")}));
+    HR_TRY(hr_output_check_all(args, (const char *const[]){"--out", "--svg", NULL}));
     if (!strcmp(db, "none") && (named || hr_args_given(args, "--vs")))
         HR_FAIL(HR_ERR_USAGE, "--db none holds no cell to explain: name a store");
     return HR_OK;

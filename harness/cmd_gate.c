@@ -14,7 +14,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define WHAT  "What is judged"
@@ -299,33 +298,11 @@ static hr_status deliver(const call *c) {
     return first;
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat x, y;
-    if (!a || !b) return false;
-    if (stat(a, &x) == 0 && stat(b, &y) == 0) return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-    return !strcmp(a, b);
-}
-
-/* Before long work: can all that is asked for be written? */
-static hr_status check_files(const call *c) {
-    static const char *const flags[] = {"--junit", "--summary", "--out"};
-    enum { FLAGS = sizeof flags / sizeof *flags };
-    for (size_t i = 0; i < FLAGS; i++) {
-        const hr_output file = {.file = hr_args_text(c->args, flags[i])};
-        for (size_t k = 0; k < i; k++)
-            if (same_file(file.file, hr_args_text(c->args, flags[k])))
-                HR_FAIL(HR_ERR_USAGE, "%s and %s name the same file, %.200s: give each its own", flags[k], flags[i],
-                        file.file);
-        if (file.file) HR_TRY(hr_output_check(&file));
-    }
-    return HR_OK;
-}
-
 static hr_status gate(call *c) {
     HR_TRY(check_flags(c->args));
     HR_TRY(hr_output_resolve(c->args, &c->output));
     HR_TRY(rule_of(c));
-    HR_TRY(check_files(c));
+    HR_TRY(hr_output_check_all(c->args, (const char *const[]){"--junit", "--summary", "--out", NULL}));
     HR_TRY(hr_args_given(c->args, "--ab") ? run_ab(c) : run_stored(c));
     return hr_gate_judge(c->comparison, &c->rule, &c->verdict);
 }

@@ -282,6 +282,7 @@ static int run(const hr_args *args) {
     hr_status status = hr_output_resolve(args, &output);
     if (status == HR_OK) status = parse_magnitude(hr_args_text(args, "--magnitude"), &o.rule.magnitude);
     o.rule.stayed = (size_t)hr_args_int(args, "--stayed");
+    if (status == HR_OK) status = hr_output_check_all(args, (const char *const[]){"--html", "--out", NULL});
     if (status == HR_OK) status = load(args, &o, &history);
     if (status == HR_OK && html) status = hr_history_html(history, html, &missing);
     if (missing && !output.quiet)

@@ -46,6 +46,25 @@ hr_status hr_output_check(const hr_output *output) {
     return HR_OK;
 }
 
+static bool same_file(const char *a, const char *b) {
+    struct stat x, y;
+    if (!a || !b) return false;
+    if (stat(a, &x) == 0 && stat(b, &y) == 0) return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return !strcmp(a, b);
+}
+
+hr_status hr_output_check_all(const hr_args *args, const char *const *flags) {
+    for (size_t i = 0; flags[i]; i++) {
+        const hr_output one = {.file = hr_args_text(args, flags[i])};
+        for (size_t k = 0; k < i; k++)
+            if (same_file(one.file, hr_args_text(args, flags[k])))
+                HR_FAIL(HR_ERR_USAGE, "%s and %s name the same file, %.200s: give each its own", flags[k], flags[i],
+                        one.file);
+        HR_TRY(hr_output_check(&one));
+    }
+    return HR_OK;
+}
+
 hr_status hr_output_rows(const hr_output *output, const json_t *rows, const char *const *keys) {
     hr_out out;
     HR_TRY(hr_out_open(output->file, &out));

@@ -20,6 +20,8 @@ hr_status hr_output_resolve(const hr_args *args, hr_output *out);
 
 /* Before long work: can --out be written? Makes its folders and leaves a file that is there as it is. */
 hr_status hr_output_check(const hr_output *output);
+/* The same for all flags that name a file to write (NULL at the end); ERR_USAGE when two of them name one file. */
+hr_status hr_output_check_all(const hr_args *args, const char *const *flags);
 /* Prints the rows (keys as in hr_rows_write) in the chosen formats to stdout or the file, and to stderr with -oe. */
 hr_status hr_output_rows(const hr_output *output, const json_t *rows, const char *const *keys);
 /* One object: as JSON with json and jsonl, else as a table of one row whose columns are its keys. */
