@@ -224,6 +224,36 @@ static void a_machine_that_never_rests(void **state) {
     json_decref(r);
 }
 
+/* All samples of a run at a reduced clock: the pair is measured again, and no such time enters. */
+static void a_run_at_a_reduced_clock_is_repeated(void **state) {
+    (void)state;
+    drifting(1.12);
+    json_t *slow = json_pack("[o]", cell_of("c1", "near", 900)), *also = json_pack("[o]", cell_of("c1", "near", 900));
+    json_object_set_new(json_array_get(slow, 0), "samples_flags", json_pack("[s, s]", "throttled", "throttled"));
+    json_object_set_new(json_array_get(also, 0), "stop_reason", json_string("throttled"));
+    side_rows(1, "rows.3", slow), side_rows(0, "rows.5", also);
+    const hr_ab_options options = options_of(13);
+    json_t *r = measured(&options);
+    near_to(hr_num(r, "repeated"), 2, 0);
+    near_to(hr_num(row_of(r, 0), "n_a"), 13, 0);
+    near_to(hr_num(row_of(r, 0), "shift_pct"), 12, 0.3);
+    json_decref(r);
+    for (int i = 0; i < 26; i++) { /* one that never gets out of it ends without a verdict */
+        json_t *rows = json_pack("[o]", cell_of("c1", "near", 150));
+        char name[16];
+        snprintf(name, sizeof name, "rows.%d", i);
+        json_object_set_new(json_array_get(rows, 0), "stop_reason", json_string("throttled"));
+        side_rows(1, name, rows);
+    }
+    side_file(1, "count", "0"), side_file(0, "count", "0");
+    side_run(0, 5, "near", 100);
+    const hr_ab_options few = options_of(6);
+    r = measured(&few);
+    word_is(row_of(r, 0), "verdict", "inconclusive");
+    holds(hr_word(row_of(r, 0), "why"), "the clock was reduced during B");
+    json_decref(r);
+}
+
 /* ---- cells that fail, are skipped or are missing ----------------------------------------------------------------------------------- */
 
 static json_t *broken(const char *id, const char *status) {
@@ -504,6 +534,7 @@ int main(void) {
         AB(order_is_drawn),
         AB(a_pair_in_two_states_is_repeated),
         AB(a_machine_that_never_rests),
+        AB(a_run_at_a_reduced_clock_is_repeated),
         AB(a_failed_cell_is_a_row),
         AB(all_failing_ends_at_once),
         AB(programs_that_are_none),
