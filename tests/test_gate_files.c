@@ -114,6 +114,26 @@ static void junit_says_what_is_asked_next(void **state) {
     free(text), json_decref(v);
 }
 
+/* What did not converge says so, whatever its outcome is; what did says nothing. */
+static void an_unsettled_cell_is_marked(void **state) {
+    (void)state;
+    static const char *const verdicts[] = {"same", "slower", "inconclusive"};
+    for (size_t i = 0; i < 3; i++)
+        for (int doubt = 0; doubt < 2; doubt++) {
+            json_t *row = make_row("aa", "pp64", "ttft_prefill_ms", i == 1 ? 10 : 0, 1, verdicts[i]);
+            set(row, "converged_a", json_true()), set(row, "stop_reason_a", json_string("converged"));
+            set(row, "converged_b", json_boolean(!doubt));
+            set(row, "stop_reason_b", json_string(doubt ? "max_samples" : "fixed"));
+            const hr_gate_rule rule = pairs_rule();
+            json_t *comparison = one(row), *verdict = judge(comparison, &rule);
+            check_junit(verdict, "tests 1");
+            char *junit = written(junit_text, verdict), *summary = written(summary_text, verdict);
+            assert_int_equal(strstr(junit, "did not converge in the candidate (max_samples)") != NULL, doubt);
+            assert_int_equal(strstr(summary, ", not converged |") != NULL, doubt);
+            free(junit), free(summary), json_decref(verdict), json_decref(comparison);
+        }
+}
+
 /* Every line of the table has its seven cells, whatever the names hold. */
 static void summary_is_markdown(void **state) {
     (void)state;
@@ -196,6 +216,7 @@ int main(void) {
                                        cmocka_unit_test(junit_survives_hostile_names),
                                        cmocka_unit_test(an_empty_report_is_valid),
                                        cmocka_unit_test(junit_says_what_is_asked_next),
+                                       cmocka_unit_test(an_unsettled_cell_is_marked),
                                        cmocka_unit_test(summary_is_markdown),
                                        cmocka_unit_test(annotations_stay_on_their_lines),
                                        cmocka_unit_test(inconclusive_is_a_warning),

@@ -54,6 +54,8 @@ static void put_row(FILE *f, const json_t *row) {
     put_md(f, hr_word(row, "verdict"));
     fputs(" | ", f);
     put_md(f, hr_word(row, "outcome"));
+    if (json_is_false(json_object_get(row, "converged_a")) || json_is_false(json_object_get(row, "converged_b")))
+        fputs(", not converged", f);
     fputs(" |\n", f);
 }
 
