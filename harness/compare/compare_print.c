@@ -217,6 +217,21 @@ static void print_summary(FILE *f, bool md, const json_t *comparison, bool apart
     fputs(md ? "**\n" : "\n", f);
 }
 
+/* Where times scatter, the shift and the ratio of the two medians part: a reader who divides them is told why. */
+static void print_scatter(FILE *f, const json_t *rows) {
+    enum { APART_PCT = 2 };
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)rows, i, row) {
+        const double a = hr_num(row, "a_median"), b = hr_num(row, "b_median"), shift = hr_num(row, "shift_pct");
+        if (!(fabs((b / a - 1) * 100 - shift) > APART_PCT)) continue; /* unknown numbers compare as false */
+        fputs("\nShift is over all pairs of samples or runs, not the ratio of the two medians: they part where times "
+              "scatter.\n",
+              f);
+        return;
+    }
+}
+
 /* What was measured in pairs says how. */
 static void print_pairs(FILE *f, bool md, const json_t *comparison) {
     static const char *const sides[] = {"a", "b"};
@@ -241,6 +256,7 @@ static hr_status print_people(hr_format format, FILE *f, const json_t *compariso
     print_pairs(f, md, comparison);
     hr_status status = json_array_size(rows) ? write_table(format, f, rows, apart) : HR_OK;
     if (status == HR_OK) {
+        if (!apart) print_scatter(f, rows);
         print_reasons(f, md, rows);
         print_ops(f, md, comparison, rows);
         print_unmatched(f, md, json_object_get(comparison, "unmatched_a"), "In A alone");

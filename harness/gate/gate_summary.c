@@ -71,10 +71,10 @@ static void put_side(FILE *f, const char *word, const json_t *verdict, const cha
     const json_t *side = json_object_get(verdict, side_key);
     const char *text = hr_word(verdict, text_key), *commit = hr_word(side, "build_commit");
     if (!*text && !*commit) return;
-    fprintf(f, "%s ", word);
+    fprintf(f, " %s ", word);
     put_md(f, *text ? text : commit);
     if (*text && *commit && strcmp(text, commit) != 0) fputs(" (", f), put_md(f, commit), fputs(")", f);
-    fputs(". ", f);
+    fputc('.', f);
 }
 
 hr_status hr_gate_summary(FILE *f, const json_t *verdict) {
@@ -87,7 +87,7 @@ hr_status hr_gate_summary(FILE *f, const json_t *verdict) {
             number(verdict, "rows"), number(verdict, "red"), number(verdict, "failed"), number(verdict, "inconclusive"),
             number(verdict, "allowed"), number(verdict, "passed"));
     if (number(verdict, "unmatched") > 0) fprintf(f, "; %.0f cells without a partner", number(verdict, "unmatched"));
-    fputs(". ", f);
+    fputc('.', f);
     put_side(f, "Baseline", verdict, "baseline", "a");
     put_side(f, "Candidate", verdict, "candidate", "b");
     fputs("\n\n", f);
@@ -100,7 +100,9 @@ hr_status hr_gate_summary(FILE *f, const json_t *verdict) {
               "|---|---:|---:|---:|---|---|---|\n",
               f);
         for (size_t k = 0; k < sizeof order / sizeof *order; k++) put_rows(f, rows, order[k]);
-        fputs("\n</details>\n", f);
+        fputs("\nShift: over pairs of runs, or between the shares of the roof of two nights; not the ratio of the two "
+              "medians, from which it may differ where times scatter.\n\n</details>\n",
+              f);
     }
     return hr_stream_flush(f);
 }
