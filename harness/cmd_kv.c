@@ -105,7 +105,7 @@ static const hr_opt *const options[] = {&hr_opt_model,     &opt_positions, &hr_o
                                         &hr_opt_page_size, &hr_opt_type_k, &hr_opt_type_v,
                                         HR_OPTS_STUDY,     HR_OPTS_OUTPUT, NULL};
 static const char *const examples[] = {
-    "headroom kv map -m synth:tiny --kv-layout zorder --positions 64",
+    "headroom kv map -m synth:tiny --kv-layout zorder --positions 256",
     "layer, head and position of each row, and where its K and V lie",
     "headroom kv map -m synth:llama-3.2-1b --kv-layout paged --page-size 16 --positions 64 -ctk q8_0 --json",
     "the same for a program, with the places of the scales",

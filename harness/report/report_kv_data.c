@@ -117,7 +117,7 @@ const char *hr_kvr_missing(const hr_report *r, char *out, size_t size) {
                  "the store has rows of another machine alone, %s; “headroom kv study --quick” measures this one",
                  r->kv_elsewhere);
     else
-        snprintf(out, size, "the KV cache was not studied; “headroom kv study --quick” does so in about three minutes");
+        snprintf(out, size, "the KV cache was not studied; “headroom kv study --quick” does so in under three minutes");
     return out;
 }
 

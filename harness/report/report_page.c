@@ -361,7 +361,7 @@ static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *pl
     missing_plots(doc, plots);
     if (!json_array_size(r->claims)) {
         hr_doc_item(doc,
-                    "Published claims:", "none was tested; “headroom claims --quick” does so in about two minutes.");
+                    "Published claims:", "none was tested; “headroom claims --quick” does so in about four minutes.");
     }
     if (json_array_size(r->cells) && !json_array_size(r->observed))
         hr_doc_item(doc, "What watching costs:",

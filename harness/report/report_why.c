@@ -148,9 +148,9 @@ static bool is_closed(const char *text) {
 
 /* The finding in bold, then "evidence. To do: what. (test)", with one full stop each whatever the rule wrote. */
 static void finding(hr_doc *doc, const json_t *f, size_t others) {
-    char lead[400], also[80] = "", where[120] = "";
-    const char *what = hr_word(f, "finding"), *todo = hr_word(f, "todo"), *evidence = hr_word(f, "evidence"),
-               *test = hr_word(f, "test");
+    char lead[400], also[80] = "", where[120] = "", texts[2][520];
+    const char *what = hr_word(f, "finding"), *todo = plain(hr_word(f, "todo"), texts[0], sizeof texts[0]),
+               *evidence = plain(hr_word(f, "evidence"), texts[1], sizeof texts[1]), *test = hr_word(f, "test");
     const size_t end = strlen(what);
     snprintf(lead, sizeof lead, "%.*s:", (int)(end && what[end - 1] == '.' ? end - 1 : end), what);
     if (others) snprintf(also, sizeof also, " Also in %s.", hr_text_of((double)others, "other cell"));
