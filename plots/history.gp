@@ -29,7 +29,8 @@ do for [k = 1:n_panels] {
     data = '../data/'.panels[k].'.tsv'
     set origin 0.5 * ((k - 1) % 2), 1. - strip - part * (int((k - 1) / 2) + 1)
     set size 0.5, part
-    set title heads[k].'  ('.units[k].')' font ',11' offset 0, 0.5
+    # from the panel's left edge on, so that a long name fits
+    set label 3 heads[k].'  ('.units[k].')' at screen 0.5 * ((k - 1) % 2) + 0.01, graph 1 offset 0, 0.9 left font ',10'
     # noise of a few percent looks flat; a change has its figure above the curve
     middle = 0.5 * (lowest[k] + highest[k])
     span = highest[k] - lowest[k] > 0.05 * middle ? highest[k] - lowest[k] : 0.05 * middle
