@@ -57,8 +57,8 @@ static json_t *rows_of(const json_t *roof) {
     return rows;
 }
 
-static const char *const columns[] = {"what",    "threads", "kib_per_thread|KiB", "value", "unit", "ci95_lo", "ci95_hi",
-                                      "pattern", NULL};
+static const char *const columns[] = {
+    "what", "threads", "kib_per_thread|=a thread (KiB)", "value", "unit", "ci95_lo", "ci95_hi", "pattern", NULL};
 
 static hr_status write_as(hr_format format, FILE *stream, const json_t *roof, const json_t *rows) {
     if (format == HR_FORMAT_JSON) return hr_json_write(stream, roof);

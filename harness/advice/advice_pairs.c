@@ -112,7 +112,7 @@ bool hr_rule_batch(const hr_case *c, hr_finding *f) {
     f->severity = HR_NOTE;
     f->value = ridge, f->unit = "sequences";
     hr_say(f, finding, "%s cannot use the arithmetic of this machine: about %.0f would", hr_text_of(n, "sequence"),
-           ridge);
+           ceil(ridge));
     hr_say(f, evidence,
            "%.3g flop a byte, bound by memory; %.4g token/s now, %.4g at the ridge at the same share of the roof",
            hr_num(c->cell, "intensity_flop_byte"), now, then);
