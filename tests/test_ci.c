@@ -76,7 +76,7 @@ static void exit_codes_come_through(void **state) {
     (void)state;
     make_program();
     for (int code = 0; code <= 4; code++) {
-        char environment[32], want[8];
+        char environment[32], want[16];
         snprintf(environment, sizeof environment, "GATE=%d", code), snprintf(want, sizeof want, "%d\n", code);
         const int got = nightly(environment, "HEAD");
         if (got != code) fail_msg("the gate ended with %d, the script with %d: %s", code, got, text_of("stderr"));
