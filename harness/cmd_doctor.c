@@ -4,6 +4,7 @@
 #include "harness/cli/output.h"
 #include "harness/cli/progress.h"
 #include "harness/doctor/doctor.h"
+#include "harness/formats/json_get.h"
 
 #include <string.h>
 
@@ -23,8 +24,24 @@ static const hr_opt opt_pairs = {.name = "--pairs",
 
 static const char *const columns[] = {"name", "status", "why", "fix", NULL};
 
+/* Reasons are sentences: on a terminal they are broken at its usual width, and what mends stands on a line to copy. */
+static hr_status write_table(FILE *stream, const json_t *checks) {
+    enum { NAME = 15, WHY = NAME + 9, PAGE = 110 };
+    size_t i;
+    json_t *check;
+    fprintf(stream, "%-*s%-*s%s\n", NAME, "name", WHY - NAME, "status", "why");
+    json_array_foreach((json_t *)checks, i, check) {
+        const char *fix = hr_word(check, "fix");
+        fprintf(stream, "%-*s%-*s", NAME, hr_word(check, "name"), WHY - NAME, hr_word(check, "status"));
+        hr_wrapped(stream, hr_word(check, "why"), WHY, PAGE);
+        if (*fix) fprintf(stream, "%*sfix: %s\n", WHY, "", fix);
+    }
+    return hr_stream_flush(stream);
+}
+
 static hr_status write_as(hr_format format, FILE *stream, const json_t *result) {
     if (format == HR_FORMAT_JSON) return hr_json_write(stream, result);
+    if (format == HR_FORMAT_TABLE) return write_table(stream, json_object_get(result, "checks"));
     return hr_rows_write(format, stream, json_object_get(result, "checks"), columns);
 }
 

@@ -1,6 +1,7 @@
 /* explain_print.c - an explanation for reading: a heading, a line a term with its bar, the reasons, the split. */
 #include "harness/explain/explain_internal.h"
 
+#include "harness/formats/formats.h"
 #include "harness/report/report_label.h"
 
 #include <string.h>
@@ -45,24 +46,6 @@ static void bar(const scale *s, double from, double to, char out[BAR + 1]) {
     if (!marks) out[first] = '|'; /* less than half a mark: thin, in its place */
     for (int i = first; i < first + marks; i++) out[i] = ms < 0 ? '<' : '#';
     for (int i = BAR; i > 0 && out[i - 1] == ' '; i--) out[i - 1] = 0;
-}
-
-/* A paragraph whose later lines are indented, broken at spaces. */
-static void wrapped(FILE *f, const char *text, int indent) {
-    int at = indent;
-    for (bool first = true; *text; first = false) {
-        const int n = (int)strcspn(text, " "), width = n;
-        if (!first && at + 1 + width > PAGE) {
-            fprintf(f, "\n%*s", indent, "");
-            at = indent;
-        } else if (!first) {
-            fputc(' ', f), at++;
-        }
-        fprintf(f, "%.*s", n, text);
-        at += width, text += n;
-        while (*text == ' ') text++;
-    }
-    fputc('\n', f);
 }
 
 /* A number of ms; what rounds to zero has no sign. */
@@ -144,7 +127,7 @@ static void put_reasons(FILE *f, const json_t *terms, double whole) {
             continue;
         }
         fprintf(f, "%-*s ", NAME, hr_word(term, "name"));
-        wrapped(f, hr_word(term, "reason"), NAME + 1);
+        hr_wrapped(f, hr_word(term, "reason"), NAME + 1, PAGE);
     }
     if (left_out) fprintf(f, "(%zu more terms are under %.1f %%)\n", left_out, REASON_SHARE * 100);
 }
@@ -233,7 +216,7 @@ hr_status hr_explain_print(hr_format format, FILE *f, const json_t *explanation)
         if (md)
             fprintf(f, "%s\n", json_string_value(text));
         else
-            wrapped(f, json_string_value(text), 6);
+            hr_wrapped(f, json_string_value(text), 6, PAGE);
     }
     return hr_stream_flush(f);
 }

@@ -35,6 +35,9 @@ bool hr_stream_reader_gone(void);
  * "median|GB/s", or "mbu|=MBU %|100": heading and factor in tables). Tables cut ids. json and jsonl print the objects as they are; elsewhere a list of words joins with ';', deeper things
  * are compact JSON, null is empty. */
 hr_status hr_rows_write(hr_format format, FILE *stream, const json_t *rows, const char *const *keys);
+/* A paragraph from column `indent` on, where the cursor stands, broken at spaces before column `page`; later lines are
+ * indented. Ends the line. */
+void hr_wrapped(FILE *stream, const char *text, int indent, int page);
 /* Strict JSON (non-finite numbers become null), 2 spaces indented, newline at the end. */
 /* Lists of scalars stay on one line. */
 hr_status hr_json_write(FILE *stream, const json_t *value);

@@ -1,6 +1,8 @@
 /* Aligned tables for terminals and pipe tables for Markdown. */
 #include "harness/formats/formats_internal.h"
 
+#include <string.h>
+
 int hr_text_width(const char *text) {
     int n = 0;
     for (; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
@@ -44,4 +46,21 @@ void hr_md_row(FILE *stream, const char *const *texts, size_t n) {
 void hr_md_rule(FILE *stream, const int *widths, size_t n) {
     for (size_t i = 0; i < n; i++) fputs(widths[i] < 0 ? "|---" : "|---:", stream);
     fputs("|\n", stream);
+}
+
+void hr_wrapped(FILE *stream, const char *text, int indent, int page) {
+    int at = indent;
+    for (bool first = true; *text; first = false) {
+        const int n = (int)strcspn(text, " "), width = n;
+        if (!first && at + 1 + width > page) {
+            fprintf(stream, "\n%*s", indent, "");
+            at = indent;
+        } else if (!first) {
+            fputc(' ', stream), at++;
+        }
+        fprintf(stream, "%.*s", n, text);
+        at += width, text += n;
+        while (*text == ' ') text++;
+    }
+    fputc('\n', stream);
 }
