@@ -240,7 +240,7 @@ static void a_run_at_a_reduced_clock_is_repeated(void **state) {
     json_decref(r);
     for (int i = 0; i < 26; i++) { /* one that never gets out of it ends without a verdict */
         json_t *rows = json_pack("[o]", cell_of("c1", "near", 150));
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "rows.%d", i);
         json_object_set_new(json_array_get(rows, 0), "stop_reason", json_string("throttled"));
         side_rows(1, name, rows);
