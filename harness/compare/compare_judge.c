@@ -1,4 +1,4 @@
-/* From the numbers of rows to verdicts: p adjusted for how many rows there are, then the rule of statistics.md. Which of the
+/* From the numbers of rows to verdicts: p adjusted for how many rows there are, then the rule of harness/gate/README.md. Which of the
  * four words it is depends on the row's numbers alone, so the order of rows changes none. */
 #include "harness/compare/compare_internal.h"
 
@@ -77,6 +77,17 @@ static hr_status adjusted(const json_t *rows, const hr_compare_rule *rule, doubl
     return HR_OK;
 }
 
+/* Of n pairs the exact test gives no p under 2^(1 - n): where all of them agree, only more pairs help. */
+static void unlikely_enough(const json_t *row, double p, const hr_compare_rule *rule, char *out, size_t size) {
+    const double n = hr_num(row, "n_a"), alone = hr_num(row, "p");
+    int wanted = (int)n + 1;
+    snprintf(out, size, "p, adjusted for the number of rows, is %.3g, not under %g", p, rule->level);
+    if (!(fabs(alone * exp2(n - 1) - 1) < 1e-9)) return; /* no row of pairs, or not all of them agree */
+    while (wanted < HR_PAIRS_EXACT && p / alone * exp2(1 - wanted) >= rule->level) wanted++;
+    snprintf(out + strlen(out), size - strlen(out), ": %.0f pairs cannot give a smaller one, take --pairs %d or more",
+             n, wanted);
+}
+
 /* Why the numbers are no verdict. */
 static void reason(const json_t *row, double p, const hr_compare_rule *rule, char *out, size_t size) {
     const double shift = hr_num(row, "shift_pct"), lo = hr_num(row, "ci95_lo_pct"), hi = hr_num(row, "ci95_hi_pct");
@@ -88,7 +99,7 @@ static void reason(const json_t *row, double p, const hr_compare_rule *rule, cha
     else if (fabs(shift) <= effect)
         snprintf(out, size, "the shift of %+.2f %% is no more than %g %%, its interval reaches beyond", shift, effect);
     else
-        snprintf(out, size, "p is %.3g for as many rows, not under %g", p, rule->level);
+        unlikely_enough(row, p, rule, out, size);
 }
 
 static const char *judge(const json_t *row, double p, const hr_compare_rule *rule) {

@@ -18,7 +18,7 @@ double hr_noise_spread_pct(const double *d, size_t n);
 /* The smallest slowdown, in percent, that `pairs` pairs find in 80 of 100 cases: the 80th percentile, over many draws of
  * `pairs` differences from d with random signs (A/A has no direction), of the distance from the true shift to the lower
  * end of the 95 % Hodges-Lehmann interval. A slowdown larger than this distance puts the interval wholly beyond zero,
- * which is what a verdict asks for (statistics.md). Repeatable: the draws come from a fixed seed.
+ * which is what a verdict asks for. Repeatable: the draws come from a fixed seed.
  * NaN when pairs < 6 (no such interval), pairs > HR_PAIRS_MAX or n < 6. */
 double hr_noise_detectable_pct(const double *d, size_t n, size_t pairs);
 void hr_judge_noise(double spread_pct, double detectable_pct, size_t pairs, size_t n, hr_finding *out);

@@ -1,5 +1,5 @@
 /* two_samples.h - whether two stored sets of samples differ, for information: samples of one process are not independent
- * (statistics.md), so a gate wants pairs. Pure functions, doubles. */
+ * of each other, so a gate wants pairs. Pure functions, doubles. */
 #ifndef HR_TWO_SAMPLES_H
 #define HR_TWO_SAMPLES_H
 
