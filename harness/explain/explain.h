@@ -12,7 +12,7 @@
 
 #include "harness/formats/formats.h"
 
-/* cell: a row of the store; ops, recorded: hr_store_ops, hr_store_recorded. *out, a new reference, as cli.md says:
+/* cell: a row of the store; ops, recorded: hr_store_ops, hr_store_recorded. *out, a new reference:
  *   {cell: {cell_id, run_id, test, model_filename, quant, act, ...: what identifies it, machine_class, flags},
  *    metrics: {ttft: METRIC | null, tpot: METRIC | null}, split: {prefill: {gemm_pct, attention_pct, other_pct,
  *    published_gemm_pct, published_attention_pct}, decode: {memory_pct, compute_pct, published_...}}, notes: [texts]}

@@ -43,7 +43,7 @@ typedef struct hr_cell_config {
 
 /* "pp512", "tg128 @ d4096", "pp512+tg128", "isl512 osl128". */
 void hr_cell_test(const hr_cell_config *c, char *out, size_t n);
-/* What --act auto means for these weights on this ISA (cli.md). type: hr_model_info.type, for native weights. */
+/* What --act auto means for these weights on this ISA. type: hr_model_info.type, for native weights. */
 hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa);
 /* 32 hex digits and NUL: fingerprint of the model's hash, the whole configuration and the machine class; input: hash of
  * the prompt's text or "" for random tokens. The build, the seed and the number of repetitions are not part of it. */

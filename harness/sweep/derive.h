@@ -1,4 +1,4 @@
-/* derive.h - from times, work and peaks to the rates, ratios and flags of a row. Pure functions; definitions: cli.md. */
+/* derive.h - from times, work and peaks to the rates, ratios and flags of a row. Pure functions; definitions: the report, "How it was measured". */
 #ifndef HR_DERIVE_H
 #define HR_DERIVE_H
 
