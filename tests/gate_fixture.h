@@ -60,15 +60,22 @@ static inline json_t *judge(json_t *comparison, const hr_gate_rule *rule) {
     return v;
 }
 
+/* Takes the comparison. */
+static inline json_t *judge_it(json_t *comparison, const hr_gate_rule *rule) {
+    json_t *v = judge(comparison, rule);
+    json_decref(comparison);
+    return v;
+}
+
 static inline int code_of(const json_t *verdict) {
     return (int)json_integer_value(json_object_get(verdict, "exit_code"));
 }
 
 /* Judges and forgets: the exit code. Takes the comparison. */
 static inline int code(json_t *comparison, const hr_gate_rule *rule) {
-    json_t *v = judge(comparison, rule);
+    json_t *v = judge_it(comparison, rule);
     const int got = code_of(v);
-    json_decref(v), json_decref(comparison);
+    json_decref(v);
     return got;
 }
 

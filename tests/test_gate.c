@@ -70,7 +70,7 @@ static void all_failed_is_never_green(void **state) {
     /* not even where every failure is allowed: nothing was compared */
     ok(hr_gate_allow_parse("* failed until 2030-01-01: known\n", "list", (json_t **)&rule.allowed));
     assert_code(one(failing(tg(0, 1, "same"), "ok", "failed")), &rule, 3);
-    json_t *v = judge(one(failing(tg(0, 1, "same"), "ok", "failed")), &rule);
+    json_t *v = judge_it(one(failing(tg(0, 1, "same"), "ok", "failed")), &rule);
     assert_reason(v, "nothing was compared");
     json_decref(v);
     assert_code(comparison_of(json_pack("[oo]", failing(tg(0, 1, "same"), "ok", "failed"), tg(0, 1, "same"))), &rule,
@@ -87,7 +87,7 @@ static void exit_code_is_no_count(void **state) {
         snprintf(id, sizeof id, "%08x", i * 2654435761u);
         json_array_append_new(rows, make_row(id, "pp64", "ttft_prefill_ms", 5, 1, "slower"));
     }
-    json_t *v = judge(comparison_of(rows), &rule);
+    json_t *v = judge_it(comparison_of(rows), &rule);
     assert_int_equal(code_of(v), 1);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "counts"), "red")), 256);
     assert_reason(v, "and 236 more red");
@@ -203,12 +203,12 @@ static void a_budget_replaces_the_rule(void **state) {
     assert_code(one(unproven), &rule, 3);
     json_t *other = make_row("aaaa0002", "isl64 osl8", "ttft_ms", 2.5, 0.3, "slower");
     assert_code(one(other), &rule, 1); /* it has no budget */
-    json_t *v = judge(one(tg(5, 1, "slower")), &rule);
+    json_t *v = judge_it(one(tg(5, 1, "slower")), &rule);
     assert_reason(v, "tg128 tpot: +5.0 % (4.0..6.0), over the budget of 3 %");
     json_decref(v);
     rule.n_budgets = 0;
     ok(hr_gate_budgets_parse("tg=0.5%,tpot=3%,e2e=9%", &rule)); /* the smaller one, under the smallest effect */
-    v = judge(one(tg(1, 0.2, "same")), &rule);
+    v = judge_it(one(tg(1, 0.2, "same")), &rule);
     assert_int_equal(code_of(v), 1);
     assert_reason(v, "the budget of e2e meets no row");
     json_decref(v);
@@ -223,7 +223,7 @@ static void blocked_rows_are_not_judged(void **state) {
         json_t *row = tg(9, 1, "inconclusive");
         set(row, "blocked", json_string("the clock was reduced")),
             set(row, "why", json_string("the clock was reduced"));
-        json_t *v = judge(one(row), &rule);
+        json_t *v = judge_it(one(row), &rule);
         assert_int_equal(code_of(v), 3);
         assert_reason(v, "the clock was reduced");
         json_decref(v);
