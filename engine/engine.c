@@ -1,6 +1,6 @@
 /* engine.c - an engine opened on a model: configuration, memory, and the steps that callers see. */
+#include "engine/backend.h"
 #include "engine/nvtx.h"
-#include "engine/state.h"
 
 #include "kernels/base/memory.h"
 
@@ -58,8 +58,7 @@ static hr_status check_config(const hr_model_info *info, hr_engine_config *c, hr
     return hr_kv_alloc_check(c->kv_alloc, c->kv_layout);
 }
 
-/* c is checked; the budget of *out is in bytes. */
-static hr_status cache_config(const hr_model_info *info, const hr_engine_config *c, hr_kv_cache_config *out) {
+hr_status hr_engine_cache_config(const hr_model_info *info, const hr_engine_config *c, hr_kv_cache_config *out) {
     *out = (hr_kv_cache_config){.layout = c->kv_layout,
                                 .alloc = c->kv_alloc,
                                 .budget_bytes = c->kv_budget,
@@ -95,36 +94,8 @@ hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *conf
         if (bytes > *arena) *arena = bytes;
     }
     hr_kv_cache_config cache;
-    HR_TRY(cache_config(info, &c, &cache));
+    HR_TRY(hr_engine_cache_config(info, &c, &cache));
     return hr_kv_cache_plan(&cache, kv);
-}
-
-/* First touch by the thread that will use the part most: equal shares in order. */
-static void touch_share(void *context, unsigned thread, unsigned n_threads) {
-    hr_engine *e = context;
-    size_t from, to;
-    hr_share(e->arena_bytes, (size_t)2 << 20, thread, n_threads, &from, &to);
-    memset(e->arena + from, 0, to - from);
-    hr_kv_cache_touch(e->kv, thread, n_threads);
-}
-
-static hr_status open_memory(hr_engine *e) {
-    const hr_model_info *info = &e->model->info;
-    hr_buffers unused;
-    e->sizes = hr_sizes_of(info, &e->config, e->act);
-    e->arena_bytes = hr_buffers_place(&e->sizes, NULL, &unused);
-    e->arena = hr_pages_alloc(e->arena_bytes, e->config.huge_pages);
-    if (!e->arena)
-        HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of run state; try a smaller -ub",
-                (double)e->arena_bytes / 1e6);
-    hr_buffers_place(&e->sizes, e->arena, &e->b);
-    hr_kv_cache_config cache;
-    HR_TRY(cache_config(info, &e->config, &cache));
-    HR_TRY(hr_kv_cache_create(&cache, &e->kv));
-    uint64_t before = hr_huge_bytes();
-    hr_pool_run(e->pool, touch_share, e);
-    e->huge_pages = e->model->huge_pages || hr_huge_bytes() > before;
-    return HR_OK;
 }
 
 static hr_status open_engine(hr_engine *e) {
@@ -132,10 +103,8 @@ static hr_status open_engine(hr_engine *e) {
     e->act = resolve_act(e->model, e->config.act, e->isa);
     HR_TRY(hr_kernel_forces_fit(&e->config, &e->model->info, e->isa, e->act));
     HR_TRY(hr_probe_init(&e->probe));
-    HR_TRY(hr_pool_create(e->config.threads, e->config.pin, &e->pool));
-    e->probe.pool = e->pool;
     if (e->probe.level >= HR_NVTX_LAYER) hr_nvtx_name_layers(e->model->info.n_layers);
-    return open_memory(e);
+    return e->backend->open(e);
 }
 
 hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out) {
@@ -145,7 +114,7 @@ hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config
     if (!e) HR_FAIL(HR_ERR_MEMORY, "out of memory for an engine");
     e->model = model;
     e->config = *config;
-    e->keep = 1;
+    e->backend = &hr_backend_cpu;
     hr_status status = open_engine(e);
     if (status != HR_OK) {
         hr_engine_destroy(e);
@@ -157,9 +126,7 @@ hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config
 
 void hr_engine_destroy(hr_engine *e) {
     if (!e) return;
-    hr_pool_destroy(e->pool);
-    hr_kv_cache_destroy(e->kv);
-    hr_pages_free(e->arena, e->arena_bytes);
+    e->backend->close(e);
     hr_probe_fini(&e->probe);
     hr_free(e);
 }
@@ -225,7 +192,7 @@ static hr_status prefill_passes(hr_engine *e, uint32_t seq, const int32_t *token
             batch.n_logits = 1;
             e->b.logit_rows[0] = (uint32_t)step - 1;
         }
-        hr_forward(e, &batch);
+        HR_TRY(hr_forward(e, &batch));
         done += step;
     }
     return HR_OK;
@@ -296,12 +263,11 @@ hr_status hr_engine_decode(hr_engine *e, const uint32_t *seqs, const int32_t *to
                       .logit_rows = e->b.logit_rows,
                       .n_logits = (uint32_t)n,
                       .logits = e->b.logits};
-    hr_forward(e, &batch);
-    return HR_OK;
+    return hr_forward(e, &batch);
 }
 
 const float *hr_engine_logits(const hr_engine *e, size_t i) {
-    return e->last_logits + i * e->sizes.vocab;
+    return e->backend->logits((hr_engine *)(uintptr_t)e, i);
 }
 
 uint32_t hr_engine_seq_len(const hr_engine *e, uint32_t seq) {
@@ -349,20 +315,7 @@ hr_kv_stats hr_engine_kv_stats(const hr_engine *e) {
 }
 
 int32_t hr_engine_sample(hr_engine *e, size_t i, const hr_sampling *how, uint64_t *rng) {
-    const bool draws = how->temperature > 0, kept = i < e->kept_rows;
-    hr_probe_enter(&e->probe, HR_OP_SAMPLE, -1,
-                   kept    ? (draws ? "sample_kept" : "argmax_kept")
-                   : draws ? "sample"
-                           : "argmax",
-                   (hr_work){0});
-    int32_t id = -1;
-    if (kept)
-        id = hr_sample_kept(e->b.kept + i, e->config.threads, e->sizes.kept_rows, e->sizes.vocab, how, rng,
-                            e->b.candidates);
-    if (id < 0) id = hr_sample(hr_engine_logits(e, i), e->sizes.vocab, how, rng, e->b.candidates);
-    if (draws && how->top_k > (int)e->keep && how->top_k <= HR_KEEP_MAX) e->keep = (uint32_t)how->top_k;
-    hr_probe_leave(&e->probe);
-    return id;
+    return e->backend->sample(e, i, how, rng);
 }
 
 /* ---- records ---- */

@@ -91,6 +91,7 @@ typedef struct hr_buffers {
 } hr_buffers;
 
 struct hr_engine {
+    const struct hr_backend *backend;
     const hr_model *model;
     hr_engine_config config;
     hr_isa isa;
@@ -110,8 +111,8 @@ struct hr_engine {
     bool huge_pages;
 };
 
-/* One pass: embed -> layers -> logits. All checks are done; nothing can fail. */
-void hr_forward(hr_engine *engine, const hr_batch *batch);
+/* One pass: embed -> layers -> logits. All checks are done: what fails is the backend's device. */
+hr_status hr_forward(hr_engine *engine, const hr_batch *batch);
 
 /* Kernels for n tokens a pass, n_q a segment (cached). */
 hr_plan *hr_engine_plan_for(hr_engine *engine, uint32_t n, uint32_t n_q);
@@ -128,6 +129,8 @@ size_t hr_buffers_place(const hr_sizes *sizes, char *base, hr_buffers *out);
 /* A thread's own memory for up to HR_OWN_TOKENS tokens of dim values: returns floats [HR_OWN_TOKENS][dim], sets the
  * arrays of activations. */
 float *hr_buffers_own(const hr_sizes *sizes, const hr_buffers *buffers, unsigned thread, hr_acts *acts);
+/* The KV cache for a checked configuration; the budget of *out is in bytes. */
+hr_status hr_engine_cache_config(const hr_model_info *info, const hr_engine_config *c, hr_kv_cache_config *out);
 hr_sizes hr_sizes_of(const hr_model_info *info, const hr_engine_config *config, hr_act act);
 
 #endif
