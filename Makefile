@@ -33,6 +33,13 @@ ifneq ($(wildcard $(CUDA)/include/nvtx3/nvToolsExt.h),)
 CPPFLAGS += -DHR_HAVE_NVTX -isystem $(CUDA)/include
 endif
 
+# The CUDA backend is built where the toolkit is; nothing of it is linked, its libraries are opened at run time.
+NVCC := $(wildcard $(CUDA)/bin/nvcc)
+ifneq ($(and $(NVCC),$(wildcard $(CUDA)/include/cuda.h)),)
+HAVE_CUDA := 1
+CPPFLAGS  += -DHR_HAVE_CUDA -isystem $(CUDA)/include
+endif
+
 # NOPROBES=1 leaves the probes of the engine out: to measure what they cost while nobody listens (make probe-cost).
 ifneq ($(NOPROBES),)
 CPPFLAGS += -DHR_NO_PROBES
@@ -45,6 +52,13 @@ ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnn
 find_c = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c)))
 KERNELS_SRC := $(call find_c,kernels)
 ENGINE_SRC  := $(call find_c,engine)
+ifneq ($(HAVE_CUDA),)
+ENGINE_SRC  := $(filter-out $(if $(wildcard engine/cuda/*.c),engine/no_cuda.c),$(ENGINE_SRC))
+CUDA_SRC    := $(wildcard kernels/cuda/*.cu)
+else
+KERNELS_SRC := $(filter-out kernels/cuda/%,$(KERNELS_SRC))
+ENGINE_SRC  := $(filter-out engine/cuda/%,$(ENGINE_SRC))
+endif
 HARNESS_SRC := $(filter-out harness/main.c harness/recorder/%,$(call find_c,harness))
 ifneq ($(ARCH),x86_64)
 KERNELS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(KERNELS_SRC))
@@ -52,6 +66,11 @@ HARNESS_SRC := $(filter-out %_avx2.c %_avxvnni.c %_avx512.c,$(HARNESS_SRC))
 endif
 BENCH_SRC := $(filter-out bench/compare.c,$(wildcard bench/*.c))
 TEST_SRC := $(wildcard tests/test_*.c)
+# test_cuda_*: kernels run on the CPU; test_gpu_*: the backend on a driver that does so.
+CUDA_TEST_SRC := $(wildcard tests/test_cuda_*.c tests/test_gpu_*.c)
+ifeq ($(HAVE_CUDA),)
+TEST_SRC := $(filter-out $(CUDA_TEST_SRC),$(TEST_SRC))
+endif
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 # The NVTX recorder is a library of its own, which other programs load; it needs the headers of NVTX.
 ifneq ($(filter -DHR_HAVE_NVTX,$(CPPFLAGS)),)
@@ -76,13 +95,14 @@ FUZZ  := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 
 all: deps ## build the program (build/headroom), installing what the build lacks
 	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(RECORDER)
+	@$(if $(HAVE_CUDA),,echo "headroom: built without the CUDA backend: there is no toolkit at $(CUDA) (CUDA=FOLDER)" >&2)
 	@$(if $(RECORDER),,echo "headroom: built without NVTX ranges and libheadroom-nvtx.so: there is no $(CUDA)/include/nvtx3/nvToolsExt.h (CUDA=FOLDER)" >&2)
 
 $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC))
+$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC)) $(if $(CUDA_SRC),$(BUILD)/cuda/images.o)
 $(BUILD)/libengine.a: $(call obj,$(ENGINE_SRC))
 $(BUILD)/libharness.a: $(call obj,$(HARNESS_SRC))
 $(LIBS):
@@ -126,6 +146,53 @@ $(BUILD)/obj/%.o: %.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(quiet)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
+
+# Kernels for GPUs: one image a source, for all architectures, inside the program (tables of names, begins and ends in images.S).
+CUDA_ARCHS ?= 80 90 100
+NVCCFLAGS  += -std=c++17 -O3 -I. -isystem $(CUDA)/include --fatbin -Xptxas -warn-spills,-Werror --threads 2 -lineinfo \
+              $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_100,code=compute_100
+CUDA_NAMES := $(basename $(notdir $(CUDA_SRC)))
+$(BUILD)/cuda/%.fatbin: kernels/cuda/%.cu $(wildcard kernels/cuda/*.h kernels/cuda/*.cuh kernels/kv/*.h kernels/base/*.h)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(quiet)$(NVCC) $(NVCCFLAGS) -o $@ $<
+$(BUILD)/cuda/images.S: $(MAKEFILE_LIST) $(CUDA_SRC)
+	@mkdir -p $(@D)
+	@{ echo '.section .rodata'; for n in $(CUDA_NAMES); do printf '.balign 64\nimage_%s:\n.incbin "$(BUILD)/cuda/%s.fatbin"\n.byte 0\nname_%s: .asciz "%s"\n' $$n $$n $$n $$n; done; \
+	  echo '.section .data.rel.ro,"aw"'; echo '.balign 8'; echo '.globl hr_cuda_images'; echo 'hr_cuda_images:'; \
+	  for n in $(CUDA_NAMES); do echo ".quad name_$$n, image_$$n"; done; echo '.quad 0, 0'; echo '.section .note.GNU-stack,"",%progbits'; } >$@
+$(BUILD)/cuda/images.o: $(BUILD)/cuda/images.S $(foreach n,$(CUDA_NAMES),$(BUILD)/cuda/$(n).fatbin)
+	$(quiet)$(CC) -c -o $@ $<
+
+# The same kernels, run on the CPU: tests/cuda_on_cpu has the machine, and libraries that stand in for those of CUDA.
+ifneq ($(HAVE_CUDA),)
+SHIM_FLAGS = -std=c++17 -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),-include tests/cuda_on_cpu/shim_device.hpp) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Werror $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+SHIM_OBJ  := $(patsubst kernels/cuda/%.cu,$(BUILD)/shim/kernels/%.o,$(CUDA_SRC)) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.o,$(wildcard tests/cuda_on_cpu/shim_*.cpp))
+FAKES     := $(patsubst tests/cuda_on_cpu/fake_%.cpp,$(BUILD)/tests/lib%_fake.so,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
+$(BUILD)/shim/kernels/%.o: kernels/cuda/%.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(quiet)$(CXX) $(SHIM_FLAGS) -x c++ -c -o $@ $<
+$(BUILD)/shim/%.o: tests/cuda_on_cpu/%.cpp $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(quiet)$(CXX) $(SHIM_FLAGS) -c -o $@ $<
+$(BUILD)/libcuda_shim.a: $(SHIM_OBJ)
+	$(call say,AR,$@)
+	@rm -f $@
+	$(quiet)ar rcs $@ $^
+# libcuda_fake.so, libcublaslt_fake.so, libnvml_fake.so, libcupti_fake.so; only the driver holds the kernels.
+$(BUILD)/tests/lib%_fake.so: $(BUILD)/shim/fake_%.o $(SHIM_OBJ)
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(quiet)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) -shared -Wl,-z,defs -o $@ $(if $(filter %libcuda_fake.so,$@),$^,$<) $(LIBS_FAKE) -ldl -lm -lpthread
+$(BUILD)/tests/test_cuda_%: $(BUILD)/obj/tests/test_cuda_%.o $(LIBS) $(BUILD)/libcuda_shim.a
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< -Wl,--whole-archive $(BUILD)/libcuda_shim.a -Wl,--no-whole-archive $(LIBS) $(LDLIBS) -lcmocka -lstdc++
+$(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_gpu_*.c)): | $(FAKES) $(BUILD)/headroom
+-include $(SHIM_OBJ:.o=.d) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.d,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
+endif
 
 # The micro-benchmarks: C families, and one C++ file that gives them to Google Benchmark. No part of `make`.
 $(BUILD)/obj/bench/shim.o: bench/shim.cc $(BUILD)/flags
@@ -171,8 +238,15 @@ demo: all ## measure this machine for about two minutes and write a report
 
 test: deps-test ## build and run every test; the last line is "N passed, M failed"
 	@$(MAKE) --no-print-directory $(JOBS) unit
-unit: $(BUILD)/headroom $(RECORDER) $(TESTS)
+unit: $(BUILD)/headroom $(RECORDER) $(FAKES) $(TESTS)
+	@$(if $(HAVE_CUDA),,echo "skipped: the tests of the CUDA backend: there is no toolkit at $(CUDA) (CUDA=FOLDER)")
 	@tests/run_tests.sh $(BUILD) $(TESTS)
+
+.PHONY: cuda-test cuda-unit
+cuda-test: deps-test ## the CUDA backend without a GPU: every kernel and the whole engine, run on the CPU
+	@$(if $(HAVE_CUDA),$(MAKE) --no-print-directory $(JOBS) cuda-unit,echo "cuda-test: skipped: there is no toolkit at $(CUDA) (CUDA=FOLDER)"; echo "0 passed, 0 failed")
+cuda-unit: $(BUILD)/headroom $(FAKES) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC))
+	@tests/run_tests.sh $(BUILD) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC))
 
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@HR_TEST_QUICK=1 $(MAKE) --no-print-directory $(JOBS) unit BUILD=build-asan SAN=address,undefined OPT=-O1
@@ -241,7 +315,7 @@ $(BUILD)/fuzz/%: $(BUILD)/obj/tests/fuzz/%.o $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) -fsanitize=fuzzer,address,undefined -o $@ $^ $(LDLIBS)
 
-SOURCES_ALL := $(sort $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cc' 2>/dev/null))
+SOURCES_ALL := $(sort $(shell git ls-files -co --exclude-standard '*.c' '*.h' '*.cc' '*.cu' '*.cuh' '*.cpp' '*.hpp' 2>/dev/null))
 format: ## rewrite the sources in the project's format
 	@.ci/deps.sh lint
 	@clang-format -i $(SOURCES_ALL)
@@ -251,9 +325,10 @@ format-check: includes headers ## format, direction of includes, headers that co
 includes: ## fails when an include goes upward
 	@tests/check_includes.sh
 ISA_H := %_avx2.h %_avxvnni.h %_avx512.h $(addprefix kernels/cpu/panel_,int_body.h gemm_body.h gemv_body.h)
+CUDA_H := kernels/cuda/cu.h $(if $(HAVE_CUDA),,engine/cuda/%)
 compile_headers = printf '%s\n' $(1) | xargs -P 2 -n 1 $(CC) $(filter-out -MMD -MP,$(CPPFLAGS)) $(CFLAGS) $(2) -fsyntax-only -x c
 headers: deps ## every header compiles alone
-	@$(call compile_headers,$(filter-out $(ISA_H),$(filter %.h,$(SOURCES_ALL))))
+	@$(call compile_headers,$(filter-out $(ISA_H) $(CUDA_H),$(filter %.h,$(SOURCES_ALL))))
 	@$(if $(filter x86_64,$(ARCH)),$(call compile_headers,$(filter $(ISA_H),$(SOURCES_ALL)),$(ISA_avx512)))
 	@echo "headers: ok"
 tidy: ## clang-tidy on the program's sources, by the checks in .clang-tidy (minutes)

@@ -20,7 +20,10 @@ hr_engine_config hr_engine_config_default(void) {
                               .batch = 2048,
                               .flash = true,
                               .pin = true,
-                              .huge_pages = true};
+                              .huge_pages = true,
+                              .device = HR_DEVICE_CPU,
+                              .graphs = true,
+                              .cublaslt = true};
 }
 
 /* ---- opening ---- */

@@ -6,9 +6,11 @@
 #ifndef HR_ENGINE_H
 #define HR_ENGINE_H
 
+#include <jansson.h>
+
+#include "engine/device.h"
 #include "engine/kv/kv_cache.h"
 #include "kernels/table.h"
-#include <jansson.h>
 
 /* ---- models -------------------------------------------------------------------------------------------------------
  */
@@ -57,6 +59,9 @@ typedef struct hr_load_options {
     bool copy;        /* --mmap 0: a file's rows that stay as they are get memory of our own */
     bool huge_pages;  /* ask for huge pages for memory of our own (madvise) */
     unsigned threads; /* for synthesis and conversion; 0: all allowed CPUs */
+    /* For GPUs alone: rows; a synthetic model is planned and not filled, as the engine makes its weights on the device. An
+     * engine on the CPU refuses such a model. */
+    bool on_device;
     void (*progress)(double share, void *context); /* NULL, or called from the loading thread now and then, 0..1 */
     void *context;
 } hr_load_options;
@@ -133,6 +138,16 @@ typedef struct hr_kernel_force {
 } hr_kernel_force;
 enum { HR_FORCES_MAX = 8 };
 
+/* --gpu-memory: where weights and KV of a GPU lie. */
+typedef enum hr_gpu_memory {
+    HR_GPU_DEVICE,
+    HR_GPU_MANAGED,
+    HR_GPU_PINNED,
+    HR_GPU_COMPRESSIBLE,
+    HR_GPU_MEMORY_COUNT
+} hr_gpu_memory;
+extern const char *const hr_gpu_memory_names[HR_GPU_MEMORY_COUNT]; /* "device", "managed", "pinned", "compressible" */
+
 typedef struct hr_engine_config {
     unsigned fusion; /* HR_FUSE_* */
     hr_kernel_force forces[HR_FORCES_MAX];
@@ -156,6 +171,11 @@ typedef struct hr_engine_config {
     bool flash;        /* -fa */
     bool pin;          /* pin threads to CPUs */
     bool huge_pages;   /* ask for huge pages for KV and run state */
+    /* GPUs */
+    int device;           /* HR_DEVICE_CPU, or the ordinal of a GPU */
+    bool graphs;          /* decode steps as captured graphs, one a batch bucket */
+    hr_gpu_memory memory; /* of weights and KV */
+    bool cublaslt;        /* products of 16 tokens and more by cuBLASLt where it fits (else our own) */
 } hr_engine_config;
 /* Adds "op=name" of --kernel. ERR_USAGE, with the nearest spelling, when there is no such class or row; whether it fits
  * the model is seen by create. */
@@ -203,6 +223,11 @@ typedef struct hr_engine_facts {
     uint64_t kv_bytes_needed, kv_bytes_touched; /* rows held by live sequences; the 4 KiB pages or lines they lie on */
     bool huge_pages; /* huge pages were obtained for weights, KV or arena (AnonHugePages of the process grew) */
     bool pinned;
+    int device;
+    bool simulated;   /* by a driver that runs kernels on the CPU */
+    bool graphs;      /* decode steps are replayed graphs */
+    const char *gemm; /* "cublasLt", "own"; NULL on the CPU */
+    double device_ns; /* of the last pass by the device's own events; 0 on the CPU */
 } hr_engine_facts;
 hr_engine_facts hr_engine_get_facts(const hr_engine *engine);
 

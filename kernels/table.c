@@ -27,9 +27,23 @@ static const hr_kernel *const lists[] = {
 };
 enum { LISTS = sizeof lists / sizeof lists[0] };
 
+/* Of GPUs; NULL ends it. */
+static const hr_kernel *const cuda_lists[] = {
+#ifdef HR_HAVE_CUDA
+    hr_kernels_cuda_matmul, hr_kernels_cuda_attn, hr_kernels_cuda_vec,
+#endif
+    NULL};
+
 const hr_kernel *hr_kernel_at(size_t i) {
     for (size_t l = 0; l < LISTS; l++)
         for (const hr_kernel *k = lists[l]; k && k->name; k++)
+            if (i-- == 0) return k;
+    return NULL;
+}
+
+const hr_kernel *hr_cuda_kernel_at(size_t i) {
+    for (const hr_kernel *const *list = cuda_lists; *list; list++)
+        for (const hr_kernel *k = *list; k->name; k++)
             if (i-- == 0) return k;
     return NULL;
 }
@@ -38,16 +52,21 @@ static bool has_dtype(const hr_kernel *k, hr_dtype t) {
     return !k->dtypes || (k->dtypes >> t & 1u);
 }
 
-static bool fits(const hr_kernel *k, const hr_kernel_query *q, unsigned features) {
-    if (k->family != q->family || k->isa > q->isa || (k->needs & ~features)) return false;
+/* What does not depend on the machine. */
+static bool fits_work(const hr_kernel *k, const hr_kernel_query *q) {
+    if (k->family != q->family) return false;
     if (!has_dtype(k, q->dtype) || (k->act >= 0 && k->act != (int)q->act)) return false;
     if (q->n < k->n_min || (k->n_max && q->n > k->n_max)) return false;
     if (q->name && strcmp(q->name, k->name) != 0) return false;
-    if (q->tile && k->tile && k->tile != q->tile) return false;
-    if (q->family == HR_FAM_MATMUL && !((k->orders ? k->orders : 1u << HR_ORDER_ROWS) >> q->order & 1u)) return false;
     const bool two_types = q->family == HR_FAM_ATTN || q->family == HR_FAM_KV_APPEND;
     if (two_types && !has_dtype(k, q->dtype2)) return false;
     return q->family != HR_FAM_ATTN || k->flash == q->flash;
+}
+
+static bool fits(const hr_kernel *k, const hr_kernel_query *q, unsigned features) {
+    if (!fits_work(k, q) || k->isa > q->isa || (k->needs & ~features)) return false;
+    if (q->tile && k->tile && k->tile != q->tile) return false;
+    return q->family != HR_FAM_MATMUL || ((k->orders ? k->orders : 1u << HR_ORDER_ROWS) >> q->order & 1u);
 }
 
 static _Atomic uint32_t preferred_lanes = 512;
@@ -66,7 +85,15 @@ static bool is_better(const hr_kernel *k, const hr_kernel *than) {
     return k->isa > than->isa;
 }
 
+static const hr_kernel *choose_cuda(const hr_kernel_query *q) {
+    const hr_kernel *chosen = NULL, *k;
+    for (size_t i = 0; (k = hr_cuda_kernel_at(i)) != NULL; i++)
+        if (fits_work(k, q) && (!chosen || k->rank > chosen->rank)) chosen = k;
+    return chosen;
+}
+
 const hr_kernel *hr_kernel_choose(const hr_kernel_query *q) {
+    if (q->cuda) return choose_cuda(q);
     const unsigned features = hr_cpu_features();
     const hr_isa best = hr_isa_best();
     hr_kernel_query query = *q;

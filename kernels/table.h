@@ -23,8 +23,6 @@ typedef struct hr_work {
     hr_unit unit;   /* where the flops run */
 } hr_work;
 
-/* How activations enter matrix products (--act). */
-typedef enum hr_act { HR_ACT_F32, HR_ACT_BF16, HR_ACT_INT8, HR_ACT_INT8_ROW, HR_ACT_COUNT } hr_act;
 const char *hr_act_name(hr_act act); /* "f32", "bf16", "int8" (a scale per 32 values), "int8-row" (one per token) */
 
 /* Op classes: the same names in the store, traces and explain. */
@@ -149,8 +147,26 @@ typedef enum hr_family {
     HR_FAM_GLU,
     HR_FAM_KV_APPEND,
     HR_FAM_EMBED,
+    HR_FAM_ADD,    /* GPUs alone, as those that follow: residual addition */
+    HR_FAM_SAMPLE, /* a token from logits */
+    HR_FAM_FINISH, /* bias, q and k norm, RoPE and KV append in one */
+    HR_FAM_KV_COPY,
+    HR_FAM_FILL, /* synthetic weights */
     HR_FAM_COUNT
 } hr_family;
+
+/* What a GPU can do, as far as launches depend on it. */
+typedef struct hr_cuda_caps {
+    uint32_t major, minor, sms; /* compute capability, multiprocessors */
+    uint32_t smem_optin;        /* bytes of shared memory that a block can have */
+    size_t workspace;           /* bytes of device memory that a launch may use; zeroed once, and left zeroed */
+} hr_cuda_caps;
+typedef struct hr_cuda_shape {
+    uint32_t grid[3], block[3], smem; /* smem: dynamic, bytes */
+} hr_cuda_shape;
+/* The launch for the parameters of a family (kernels/cuda/cuda_params.h). Depends only on what stays the same when a captured
+ * graph is replayed: counts and bounds in params, never what they point to. May fill fields of params that say how work is split. */
+typedef void hr_cuda_shape_fn(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out);
 
 typedef struct hr_kernel {
     hr_family family;
@@ -166,7 +182,12 @@ typedef struct hr_kernel {
     bool flash;            /* attention: tiled online softmax (else scores are materialized) */
     int rank;              /* among rows that fit the higher is chosen (measured, not believed) */
     hr_unit unit;          /* where its flops run */
+    bool cuda;             /* runs on GPUs: isa, needs, orders, tile and lanes do not matter */
     union hr_kernel_fn {
+        struct hr_cuda_fn {
+            const char *symbol; /* in the image of all kernels; one parameter: the struct of the family */
+            hr_cuda_shape_fn *shape;
+        } cuda;
         hr_acts_fn *acts;
         hr_matmul_fn *matmul;
         hr_attn_fn *attn;
@@ -194,6 +215,9 @@ extern const hr_kernel hr_kernels_panel_float_avx512[], hr_kernels_panel_int_avx
 extern const hr_kernel hr_kernels_attn_generic[], hr_kernels_attn_avx2[], hr_kernels_attn_avx512[];
 extern const hr_kernel hr_kernels_attn_bf16_avx512[], hr_kernels_attn_counted[];
 extern const hr_kernel hr_kernels_vec_generic[], hr_kernels_vec_avx2[], hr_kernels_vec_avx512[];
+#ifdef HR_HAVE_CUDA
+extern const hr_kernel hr_kernels_cuda_matmul[], hr_kernels_cuda_attn[], hr_kernels_cuda_vec[];
+#endif
 
 /* What the chooser is asked. For ATTN and KV_APPEND dtype is K's and dtype2 V's. */
 typedef struct hr_kernel_query {
@@ -206,13 +230,15 @@ typedef struct hr_kernel_query {
     bool flash;
     uint32_t tile;    /* MATMUL: activations lie in tiles of this width, so the row reads these or none; 0: any row */
     const char *name; /* NULL: any; else the row must have this name, and rank does not matter */
+    bool cuda;        /* rows for GPUs; isa and order are not asked for */
 } hr_kernel_query;
 
 /* The best row that fits: highest rank, then highest ISA at or below q->isa whose needs the CPU meets. NULL: none
  * (every family has generic rows that cover all dtypes and acts, so that is a programmer's error). */
 const hr_kernel *hr_kernel_choose(const hr_kernel_query *q);
-/* Row i of the whole table, NULL past the end. */
+/* Row i of the whole table of the CPU, and of the GPU (none where the toolkit was not found), NULL past the end. */
 const hr_kernel *hr_kernel_at(size_t i);
+const hr_kernel *hr_cuda_kernel_at(size_t i);
 
 /* Work of one call. The matrix is read once whatever n; attention reads K and V of every position that is seen (n_q =
  * 1: pos0 + 1 rows less those gone; n_q > 1: each row once), flops count causal pairs only: 4 * heads * head_dim a pair. */

@@ -61,7 +61,21 @@ hr_kv_alloc hr_kv_alloc_default(hr_kv_layout layout);
 /* ERR_USAGE naming the rule and what is legal. */
 hr_status hr_kv_alloc_check(hr_kv_alloc alloc, hr_kv_layout layout);
 
+/* Memory that arenas lie in: NULL in the configuration is the process's own. Else addresses that only these functions and the
+ * owner's kernels may follow; all calls are in order with the owner's work and complete when they return. */
+typedef struct hr_kv_memory {
+    void *context;
+    hr_status (*alloc)(void *context, size_t bytes, uint8_t **out); /* 256-byte aligned; zeroed */
+    void (*free)(void *context, uint8_t *at, size_t bytes);
+    void (*copy)(void *context, uint8_t *to, const uint8_t *from, size_t bytes); /* both in it; they may overlap */
+    void (*write)(void *context, uint8_t *to, const void *from, size_t bytes);   /* from the process's memory */
+    void (*read)(void *context, void *to, const uint8_t *from, size_t bytes);    /* to it */
+    /* Positions from..to - 1, all layers and heads; NULL: run by run through copy. Views are as the process sees them. */
+    void (*copy_rows)(void *context, const hr_kv_seq *source, const hr_kv_seq *target, uint32_t from, uint32_t to);
+} hr_kv_memory;
+
 typedef struct hr_kv_cache_config {
+    const hr_kv_memory *memory;
     hr_kv_layout layout;
     hr_kv_alloc alloc;
     uint32_t n_layers, n_heads, head_dim; /* n_heads: KV heads */

@@ -8,6 +8,7 @@
 #ifndef HR_DTYPE_H
 #define HR_DTYPE_H
 
+#include "kernels/base/both.h"
 #include "kernels/base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -43,6 +44,9 @@ typedef struct hr_dtype_info {
 } hr_dtype_info;
 extern const hr_dtype_info hr_dtypes[HR_DTYPE_COUNT];
 
+/* How activations enter matrix products (--act). */
+typedef enum hr_act { HR_ACT_F32, HR_ACT_BF16, HR_ACT_INT8, HR_ACT_INT8_ROW, HR_ACT_COUNT } hr_act;
+
 typedef enum hr_order { HR_ORDER_ROWS, HR_ORDER_PANELS, HR_ORDER_COUNT } hr_order;
 
 /* A weight matrix of `rows` outputs and `cols` inputs: y[r] = sum_c w[r][c] x[c]. Borrows its memory.
@@ -62,28 +66,28 @@ typedef struct hr_mat {
     hr_order order;
 } hr_mat;
 
-static inline size_t hr_row_bytes(hr_dtype t, size_t cols) {
+HR_BOTH static inline size_t hr_row_bytes(hr_dtype t, size_t cols) {
     return cols / hr_dtypes[t].block_elems * hr_dtypes[t].block_bytes;
 }
-static inline size_t hr_row_scales(hr_dtype t, size_t cols) {
+HR_BOTH static inline size_t hr_row_scales(hr_dtype t, size_t cols) {
     const size_t group = hr_dtypes[t].group;
     return group == 0 ? 0 : group == HR_GROUP_ROW ? 1 : (cols + group - 1) / group;
 }
-static inline const uint8_t *hr_mat_row(const hr_mat *m, size_t row) {
+HR_BOTH static inline const uint8_t *hr_mat_row(const hr_mat *m, size_t row) {
     return (const uint8_t *)m->data + row * hr_row_bytes(m->dtype, m->cols);
 }
-static inline const uint16_t *hr_mat_scales(const hr_mat *m, size_t row) {
+HR_BOTH static inline const uint16_t *hr_mat_scales(const hr_mat *m, size_t row) {
     return m->scales + row * hr_row_scales(m->dtype, m->cols);
 }
 /* Bytes read when the whole matrix is read once, scales included; the same in both orders (padding apart). */
-static inline size_t hr_mat_bytes(const hr_mat *m) {
+HR_BOTH static inline size_t hr_mat_bytes(const hr_mat *m) {
     return m->rows * (hr_row_bytes(m->dtype, m->cols) + 2 * hr_row_scales(m->dtype, m->cols));
 }
 
 /* Scalar conversions; round to nearest even; exact where the target can hold the value. */
 float hr_f16_to_f32(uint16_t h);
 uint16_t hr_f32_to_f16(float f);
-static inline float hr_bf16_to_f32(uint16_t b) {
+HR_BOTH static inline float hr_bf16_to_f32(uint16_t b) {
     union {
         uint32_t u;
         float f;

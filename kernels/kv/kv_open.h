@@ -16,25 +16,25 @@
 enum { HR_KV_GROUP = 32, HR_KV_GROUP_DIM = 256 /* the largest head dimension of such K */ };
 
 /* Positions that are quantized together: HR_KV_GROUP where K is i4kc, else 1. */
-static inline uint32_t hr_kv_granule(const hr_kv_geom *g) {
+HR_BOTH static inline uint32_t hr_kv_granule(const hr_kv_geom *g) {
     return g->type[0] == HR_I4KC ? HR_KV_GROUP : 1;
 }
 /* Of a sequence of len positions: those whose K lies in the K plane; the others lie in the open plane. */
-static inline uint32_t hr_kv_closed(const hr_kv_geom *g, uint32_t len) {
+HR_BOTH static inline uint32_t hr_kv_closed(const hr_kv_geom *g, uint32_t len) {
     return g->type[0] == HR_I4KC ? len / HR_KV_GROUP * HR_KV_GROUP : len;
 }
 /* Bytes of a sequence's open plane. */
-static inline size_t hr_kv_open_bytes(const hr_kv_geom *g) {
+HR_BOTH static inline size_t hr_kv_open_bytes(const hr_kv_geom *g) {
     return g->type[0] == HR_I4KC ? sizeof(uint16_t) * g->n_layers * g->n_heads * HR_KV_GROUP * g->head_dim : 0;
 }
 /* The row of position pos in the open plane: bf16 [head_dim]. */
-static inline uint16_t *hr_kv_open_row(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos) {
+HR_BOTH static inline uint16_t *hr_kv_open_row(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos) {
     const hr_kv_geom *g = s->g;
     const size_t row = ((size_t)layer * g->n_heads + head) * HR_KV_GROUP + pos % HR_KV_GROUP;
     return (uint16_t *)(void *)s->open + row * g->head_dim;
 }
 /* Where channel d has its s among the scales of a group; z stands 16 further. */
-static inline size_t hr_kv_channel(size_t d) {
+HR_BOTH static inline size_t hr_kv_channel(size_t d) {
     return d / 16 * 32 + d % 16;
 }
 

@@ -39,7 +39,7 @@ typedef enum hr_kv_layout {
     HR_KV_LAYOUT_COUNT
 } hr_kv_layout;
 
-static inline bool hr_kv_is_paged(hr_kv_layout layout) {
+HR_BOTH static inline bool hr_kv_is_paged(hr_kv_layout layout) {
     return layout >= HR_KV_PAGED;
 }
 
@@ -89,7 +89,7 @@ typedef struct hr_kv_rows {
 } hr_kv_rows;
 
 /* The longest run of equally spaced rows of (layer, head) that starts at pos, not beyond the capacity. */
-static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos) {
+HR_BOTH static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos) {
     const hr_kv_geom *g = s->g;
     const size_t L = g->n_layers, H = g->n_heads;
     const uint32_t capacity = g->n_blocks * g->block, b = pos >> g->block_log2;
@@ -122,7 +122,8 @@ static inline hr_kv_rows hr_kv_run(const hr_kv_seq *s, uint32_t layer, uint32_t 
         n = g->block - r;
     }
     }
-    hr_kv_rows run = {.n = n};
+    hr_kv_rows run;
+    run.n = n;
     for (int x = 0; x < HR_KV_PLANES; x++) {
         run.at[x] = s->base[x] ? s->base[x] + unit * g->unit_bytes[x] + row * g->row_bytes[x] : NULL;
         run.stride[x] = step ? step * g->unit_bytes[x] : g->row_bytes[x];
@@ -138,7 +139,7 @@ hr_status hr_kv_geom_init(hr_kv_geom *g, hr_kv_layout layout, uint32_t n_layers,
                           hr_dtype k_type, hr_dtype v_type, uint32_t capacity, uint32_t page_size);
 
 /* Bytes of plane x in an extent (paged: in one page). */
-static inline size_t hr_kv_extent_bytes(const hr_kv_geom *g, int plane) {
+HR_BOTH static inline size_t hr_kv_extent_bytes(const hr_kv_geom *g, int plane) {
     return g->extent_units * g->unit_bytes[plane];
 }
 const char *hr_kv_layout_name(hr_kv_layout layout); /* "head", "token", ... "zorder-h", "paged" ... */
