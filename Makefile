@@ -102,7 +102,7 @@ $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC)) $(if $(CUDA_SRC),$(BUILD)/cuda/images.o)
+$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC)) $(if $(HAVE_CUDA),$(BUILD)/cuda/images.o)
 $(BUILD)/libengine.a: $(call obj,$(ENGINE_SRC))
 $(BUILD)/libharness.a: $(call obj,$(HARNESS_SRC))
 $(LIBS):

@@ -33,11 +33,13 @@ typedef struct hr_driver {
 /* The driver, opened and initialized once a process (after hr_cupti_before_init, cupti.h). ERR_UNSUPPORTED in one line: what is
  * missing, or the name of what cuInit returned. */
 hr_status hr_driver_open(const hr_driver **out);
+/* It was: this process must not fork to ask a device. */
+bool hr_driver_is_open(void);
 /* HR_OK, or the failure with its name: "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". ERR_MEMORY for want of memory,
  * ERR_UNSUPPORTED for what the driver cannot, else ERR_INTERNAL. */
 hr_status hr_driver_check(CUresult result, const char *what);
 #define HR_CU(driver, call) HR_TRY(hr_driver_check((driver)->call, #call))
-/* The context of a device for this thread, retained once a process. */
+/* The context of a device becomes that of this thread; retained once a process, until its end. The two results may be NULL. */
 hr_status hr_driver_context(int device, CUdevice *out_device, CUcontext *out);
 
 /* The images of all kernels (kernels/cuda), ended by NULL: name of the source, fatbin. */
@@ -46,7 +48,7 @@ typedef struct hr_cuda_image {
     const void *data;
 } hr_cuda_image;
 extern const hr_cuda_image hr_cuda_images[];
-/* The function of a symbol in the current context, loaded when first asked for; remembered. */
+/* The function of a symbol in the context of this thread (hr_driver_context), loaded when first asked for; remembered. */
 hr_status hr_driver_function(const char *symbol, CUfunction *out);
 
 #endif
