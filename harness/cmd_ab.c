@@ -56,6 +56,7 @@ static hr_status read_options(const hr_args *args, hr_ab_options *o) {
     o->repetitions = (size_t)hr_args_int(args, "--repetitions");
     o->seed = (uint64_t)hr_args_int(args, "--seed");
     o->timeout_s = hr_args_real(args, "--timeout");
+    if (hr_args_given(args, "--time-limit")) o->limit_s = hr_args_real(args, "--time-limit");
     if (!o->b)
         HR_FAIL(HR_ERR_USAGE,
                 "ab needs two programs or revisions, then the flags of a sweep: `headroom ab HEAD~1 HEAD -- "
@@ -84,8 +85,8 @@ static int run(const hr_args *args) {
     return any ? 0 : NOTHING_COMPARED;
 }
 
-static const hr_opt *const options[] = {&opt_pairs,      &opt_repetitions, &opt_seed, &opt_timeout,
-                                        HR_OPTS_COMPARE, HR_OPTS_OUTPUT,   NULL};
+static const hr_opt *const options[] = {&opt_pairs,         &opt_repetitions, &opt_seed,      &opt_timeout,
+                                        &hr_opt_time_limit, HR_OPTS_COMPARE,  HR_OPTS_OUTPUT, NULL};
 static const char *const examples[] = {
     "headroom ab HEAD~1 HEAD -- -m synth:smollm2-135m -p 64 -n 16",
     "two commits of the repository here, each built in a work tree under build/ab",

@@ -61,16 +61,18 @@ static hr_status rule_of(call *c) {
 }
 
 static hr_status check_flags(const hr_args *args) {
-    static const char *const of_stored[] = {"--candidate", "--same-session"}, *const of_ab[] = {"--pairs", "--timeout"};
+    static const char *const of_stored[] = {"--candidate", "--same-session"}, *const of_ab[] = {"--pairs", "--timeout",
+                                                                                                "--time-limit"};
     const bool ab = hr_args_given(args, "--ab"), stored = hr_args_given(args, "--baseline");
     size_t n;
     if (ab == stored)
         HR_FAIL(HR_ERR_USAGE,
                 "gate needs %s of --ab BASE, two programs measured in pairs, and --baseline RUN, stored runs",
                 ab ? "only one" : "one");
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof of_ab / sizeof *of_ab; i++)
         if (stored && hr_args_given(args, of_ab[i]))
             HR_FAIL(HR_ERR_USAGE, "%s is of --ab: stored runs are measured already", of_ab[i]);
+    for (size_t i = 0; i < 2; i++) {
         if (ab && hr_args_given(args, of_stored[i]))
             HR_FAIL(HR_ERR_USAGE, "%s is of --baseline: with --ab the candidate is this program, in the same session",
                     of_stored[i]);
@@ -88,14 +90,16 @@ static hr_status check_flags(const hr_args *args) {
 /* An interruption leaves a verdict of the pairs that were whole, and its exit code. */
 static hr_status run_ab(call *c) {
     size_t n;
-    const hr_ab_options options = {.a = hr_args_text(c->args, "--ab"),
-                                   .b = "/proc/self/exe",
-                                   .sweep_args = hr_args_rest(c->args, &n),
-                                   .pairs = (size_t)hr_args_int(c->args, "--pairs"),
-                                   .repetitions = REPETITIONS,
-                                   .timeout_s = hr_args_real(c->args, "--timeout"),
-                                   .rule = c->limits,
-                                   .output = c->output};
+    const hr_ab_options options = {
+        .a = hr_args_text(c->args, "--ab"),
+        .b = "/proc/self/exe",
+        .sweep_args = hr_args_rest(c->args, &n),
+        .pairs = (size_t)hr_args_int(c->args, "--pairs"),
+        .repetitions = REPETITIONS,
+        .timeout_s = hr_args_real(c->args, "--timeout"),
+        .limit_s = hr_args_given(c->args, "--time-limit") ? hr_args_real(c->args, "--time-limit") : 0,
+        .rule = c->limits,
+        .output = c->output};
     c->rule.pairs = true;
     hr_interrupt_install();
     const hr_status status = hr_ab_run(&options, &c->comparison);
@@ -394,10 +398,10 @@ static const hr_opt opt_annotations = {.name = "--annotations",
                                        .metavar = "WHEN",
                                        .help = "::error lines on stderr; auto: where GITHUB_ACTIONS is true"};
 
-static const hr_opt *const options[] = {&opt_ab,         &opt_pairs,        &opt_timeout, &opt_baseline,
-                                        &opt_candidate,  &opt_same_session, &opt_budget,  &opt_allow,
-                                        HR_OPTS_COMPARE, &opt_junit,        &opt_summary, &opt_annotations,
-                                        HR_OPTS_OUTPUT,  &hr_opt_db,        NULL};
+static const hr_opt *const options[] = {&opt_ab,          &opt_pairs,      &opt_timeout,      &hr_opt_time_limit,
+                                        &opt_baseline,    &opt_candidate,  &opt_same_session, &opt_budget,
+                                        &opt_allow,       HR_OPTS_COMPARE, &opt_junit,        &opt_summary,
+                                        &opt_annotations, HR_OPTS_OUTPUT,  &hr_opt_db,        NULL};
 static const char *const examples[] = {
     "headroom gate --ab HEAD~1 --junit gate.xml -- -m synth:smollm2-135m -p 64 -n 16",
     "this program against a commit, built in a work tree under build/ab",

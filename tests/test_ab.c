@@ -187,6 +187,44 @@ static void order_is_drawn(void **state) {
     assert_string_equal(order[0], order[1]);
 }
 
+/* The clock alone ends it: what was measured is a row, and says why it has no verdict. */
+static void a_limit_of_time(void **state) {
+    (void)state;
+    drifting(1.12);
+    hr_ab_options options = options_of(13);
+    options.limit_s = 1e-6;
+    json_t *r = measured(&options);
+    word_is(row_of(r, 0), "verdict", "inconclusive");
+    holds(hr_word(row_of(r, 0), "why"), "the limit of time left room for 1 of 13 pairs");
+    near_to(side_number(0, "count"), 1, 0);
+    json_decref(r);
+    options.limit_s = 600;
+    r = measured(&options);
+    word_is(row_of(r, 0), "verdict", "slower");
+    json_decref(r);
+}
+
+/* A configuration that says how many repetitions is obeyed; one that says nothing leaves it to ab. */
+static void repetitions_of_a_config(void **state) {
+    (void)state;
+    static const char *const texts[] = {"{\"repetitions\": 3}", "{\"seqs\": [1]}"};
+    char file[600], words[2000];
+    snprintf(file, sizeof file, "%s/config.json", base);
+    const char *const args[] = {"--config", file, NULL};
+    drifting(1);
+    for (int k = 0; k < 2; k++) {
+        write_file(file, texts[k], strlen(texts[k]));
+        hr_ab_options options = options_of(6);
+        options.sweep_args = args;
+        json_decref(measured(&options));
+        char path[600];
+        snprintf(path, sizeof path, "%s/a/words", base);
+        words[read_file(path, words, sizeof words - 1)] = 0;
+        if ((strstr(words, "\n-r\n5\n") != NULL) != (k == 1))
+            fail_msg("%s: -r 5 is %s among the words: %s", texts[k], k ? "not" : "also", words);
+    }
+}
+
 /* ---- the machine's state ------------------------------------------------------------------------------------------------------ */
 
 static void a_pair_in_two_states_is_repeated(void **state) {
@@ -532,6 +570,8 @@ int main(void) {
         AB(slower_in_every_pair),
         AB(a_program_against_itself),
         AB(order_is_drawn),
+        AB(a_limit_of_time),
+        AB(repetitions_of_a_config),
         AB(a_pair_in_two_states_is_repeated),
         AB(a_machine_that_never_rests),
         AB(a_run_at_a_reduced_clock_is_repeated),

@@ -4,9 +4,11 @@
 #include "harness/cli/progress.h"
 #include "harness/formats/json_get.h"
 #include "harness/observe/observe_spawn.h"
+#include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/random.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char BUILDS[] = "build/ab"; /* work trees of revisions, below the folder where ab is called */
@@ -19,6 +21,7 @@ typedef struct session {
     hr_progress progress;
     hr_ab_cells cells;
     size_t measured, repeated; /* pairs */
+    bool cut;                  /* the limit of time ended it */
     json_t *commits[2];
 } session;
 
@@ -57,10 +60,27 @@ static hr_status one_pair(session *s) {
     return status;
 }
 
+/* Whether another pair, as long as the longest so far, would end after the limit. The clock alone decides, so that no verdict
+ * depends on what was measured. */
+static bool is_late(const session *s, uint64_t began, uint64_t longest) {
+    const double limit = s->options->limit_s;
+    return limit > 0 && (double)(hr_now_ns() - began + longest) * 1e-9 > limit;
+}
+
 static hr_status all_pairs(session *s) {
     const size_t wanted = s->options->pairs;
-    do HR_TRY(one_pair(s));
-    while (hr_ab_cells_need(&s->cells, wanted) && s->measured < 2 * wanted);
+    const uint64_t began = hr_now_ns();
+    uint64_t longest = 0;
+    do {
+        const uint64_t start = hr_now_ns();
+        HR_TRY(one_pair(s));
+        const uint64_t took = hr_now_ns() - start;
+        if (took > longest) longest = took;
+        if (is_late(s, began, longest)) {
+            s->cut = hr_ab_cells_need(&s->cells, wanted);
+            return HR_OK;
+        }
+    } while (hr_ab_cells_need(&s->cells, wanted) && s->measured < 2 * wanted);
     return HR_OK;
 }
 
@@ -74,6 +94,11 @@ static hr_status result_of(const session *s, bool interrupted, json_t **out) {
     const bool ok = json_object_set_new(r, "pairs", json_integer((json_int_t)s->options->pairs)) == 0 &&
                     json_object_set_new(r, "repeated", json_integer((json_int_t)s->repeated)) == 0 &&
                     json_object_set_new(r, "a", about(s, 0)) == 0 && json_object_set_new(r, "b", about(s, 1)) == 0;
+    if (ok && s->cut && !s->options->output.quiet)
+        fprintf(
+            stderr,
+            "headroom: the limit of %.0f s ended it after %zu pairs: cells without %zu good ones are inconclusive\n",
+            s->options->limit_s, s->measured, s->options->pairs);
     if (ok) {
         *out = r;
         return HR_OK;

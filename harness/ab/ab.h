@@ -2,7 +2,7 @@
  *
  * 1. The number of pairs is fixed before it starts. 2. A pair in which the machine's state changed, or differs between its
  * two runs, is repeated and not counted: at most as many repeats as pairs, then the cells end inconclusive. 3. What is
- * measured so far is kept when it is interrupted. */
+ * measured so far is kept when it is interrupted, and judged when a limit of time ends it. */
 #ifndef HR_AB_H
 #define HR_AB_H
 
@@ -16,6 +16,7 @@ typedef struct hr_ab_options {
     size_t repetitions;            /* samples a run */
     uint64_t seed;
     double timeout_s; /* of one run */
+    double limit_s;   /* no pair begins that would end later, counted from the first; 0: none */
     hr_compare_rule rule;
     hr_output output;
 } hr_ab_options;

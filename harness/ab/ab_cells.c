@@ -202,6 +202,8 @@ static hr_status put_row(const hr_ab_cell *c, size_t m, size_t wanted, bool inte
     if (!ok || c->n == wanted) return ok ? HR_OK : no_memory();
     if (interrupted)
         snprintf(why, sizeof why, "interrupted after %zu of %zu pairs", c->n, wanted);
+    else if (!*c->why)
+        snprintf(why, sizeof why, "the limit of time left room for %zu of %zu pairs", c->n, wanted);
     else
         snprintf(why, sizeof why, "only %zu of %zu pairs count of the %zu that were measured: %s", c->n, wanted,
                  c->tried, c->why);

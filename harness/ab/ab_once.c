@@ -45,6 +45,21 @@ hr_status hr_ab_check_args(const char *const *args) {
     return HR_OK;
 }
 
+/* Whether a --config file among them says how many repetitions. What is wrong with the file, the sweep tells. */
+static bool config_repeats(const char *const *args) {
+    for (size_t i = 0; args && args[i]; i++) {
+        const char *const is = "--config";
+        const size_t n = strlen(is);
+        if (strncmp(args[i], is, n) != 0) continue;
+        const char *path = args[i][n] == '=' ? args[i] + n + 1 : args[i][n] ? NULL : args[i + 1];
+        json_t *config = path ? json_load_file(path, 0, NULL) : NULL;
+        const bool says = json_object_get(config, "repetitions") != NULL;
+        json_decref(config);
+        if (says) return true;
+    }
+    return false;
+}
+
 /* ---- the command line -------------------------------------------------------------------------------------------------- */
 
 static json_t *words_of(const hr_ab_options *o, const char *program, const char *db) {
@@ -54,7 +69,7 @@ static json_t *words_of(const hr_ab_options *o, const char *program, const char 
     bool ok = words != NULL;
     for (size_t i = 0; ok && o->sweep_args && o->sweep_args[i]; i++)
         ok = json_array_append_new(words, json_string(o->sweep_args[i])) == 0;
-    if (ok && !any_flag(o->sweep_args, repetitions)) {
+    if (ok && !any_flag(o->sweep_args, repetitions) && !config_repeats(o->sweep_args)) {
         snprintf(count, sizeof count, "%zu", o->repetitions);
         ok = json_array_append_new(words, json_string("-r")) == 0 &&
              json_array_append_new(words, json_string(count)) == 0;

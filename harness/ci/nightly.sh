@@ -5,6 +5,7 @@
 # BASE      a commit (built in a work tree) or a program; default: the newest commit that is older than a day
 # HEADROOM  the program that is judged (build/headroom)      OUT     where files go (build/nightly)
 # DB        the store that keeps every night (OUT/nightly.db) SUITE   a --config file of sweep (harness/ci/suite.json)
+# LIMIT     1000 s for the pairs (0: none)
 # PAIRS     13        BUDGET  as ttft=+5%,tpot=+3%            ALLOW   a file of known slowdowns
 set -u
 cd "$(dirname "$0")/../.." || exit 2
@@ -23,6 +24,7 @@ rm -rf "$out/report" "$out/gate.json" "$out/junit.xml" "$out/summary.md" "$out/e
 "$program" doctor --out "$out/doctor.txt" -o table -q || echo "nightly: the doctor has findings: $out/doctor.txt" >&2
 
 set -- --pairs "${PAIRS:-13}" --junit "$out/junit.xml" --summary "$out/summary.md" --json --out "$out/gate.json" -oe table
+[ "${LIMIT:-1000}" = 0 ] || set -- "$@" --time-limit "${LIMIT:-1000}"
 [ -z "${BUDGET:-}" ] || set -- "$@" --budget "$BUDGET"
 [ -z "${ALLOW:-}" ] || set -- "$@" --allow "$ALLOW"
 "$program" gate --ab "$base" "$@" -- --config "$suite"

@@ -191,6 +191,15 @@ const hr_opt hr_opt_repetitions = {.name = "--repetitions",
                                    .max = 100000,
                                    .metavar = "N",
                                    .help = "exactly N samples a cell (default: until the median is known to 0.5 %)"};
+const hr_opt hr_opt_time_limit = {.name = "--time-limit",
+                                  .group = "How it is measured",
+                                  .kind = HR_OPT_REAL,
+                                  .min = 1,
+                                  .max = 864000,
+                                  .metavar = "S",
+                                  .help =
+                                      "seconds for all pairs: none begins that would end later, and cells with too few "
+                                      "of them are inconclusive"};
 const hr_opt hr_opt_max_time = {.name = "--max-time",
                                 .group = "Measuring",
                                 .kind = HR_OPT_REAL,

@@ -38,7 +38,7 @@ extern const hr_opt hr_opt_device, hr_opt_device_list;          /* --device */
 extern const hr_opt hr_opt_gpu_layers, hr_opt_gpu_layers_list;  /* --n-gpu-layers -ngl */
 
 /* Measuring: --repetitions -r, --max-time, --seed, --prompt */
-extern const hr_opt hr_opt_repetitions, hr_opt_max_time, hr_opt_seed, hr_opt_prompt;
+extern const hr_opt hr_opt_repetitions, hr_opt_time_limit, hr_opt_max_time, hr_opt_seed, hr_opt_prompt;
 /* Measuring, before the first cell (busy.h): --on-busy, --busy-timeout */
 extern const hr_opt hr_opt_on_busy, hr_opt_busy_timeout;
 
