@@ -217,9 +217,9 @@ static void repetitions_of_a_config(void **state) {
         hr_ab_options options = options_of(6);
         options.sweep_args = args;
         json_decref(measured(&options));
-        char path[600];
-        snprintf(path, sizeof path, "%s/a/words", base);
-        words[read_file(path, words, sizeof words - 1)] = 0;
+        char said[600];
+        snprintf(said, sizeof said, "%s/a/words", base);
+        words[read_file(said, words, sizeof words - 1)] = 0;
         if ((strstr(words, "\n-r\n5\n") != NULL) != (k == 1))
             fail_msg("%s: -r 5 is %s among the words: %s", texts[k], k ? "not" : "also", words);
     }
