@@ -8,6 +8,7 @@
 #include "kernels/table.h"
 #include <jansson.h>
 
+enum { HR_GPU_SURVEY_MAX = 16 };
 enum { HR_DEVICE_CPU = -1 }; /* of hr_engine_config.device; else the ordinal of a GPU */
 
 /* "cpu", "cuda", "cuda:1". ERR_USAGE with the nearest spelling. */
@@ -38,7 +39,9 @@ typedef struct hr_gpu_state {
     double gflop_s[HR_UNIT_COUNT]; /* of the units asked for */
     double sm_mhz, memory_mhz, temperature_c, power_w;
     double power_limit_w;
-    double energy_j;  /* since the driver was loaded */
+    double energy_j; /* since the driver was loaded */
+    double
+        slowed_s; /* the same: time with clocks lowered by power or heat. A difference over a run misses nothing between */
     uint64_t reasons; /* clock event reasons of NVML */
     bool throttled;   /* one of them slows what is measured (thermal, power, hardware) */
 } hr_gpu_state;
@@ -59,6 +62,27 @@ typedef struct hr_gpu_counters {
 /* Range Profiler of CUPTI around work that `run` does, as often as passes are needed: never timed. ERR_UNSUPPORTED, in one
  * line, when counters may not be read (permission, another subscriber, old driver): the caller goes on without them. */
 hr_status hr_gpu_counters_measure(int device, hr_status (*run)(void *context), void *context, hr_gpu_counters *out);
+
+/* What the management library says of every GPU, without a context and in any build; -1 and "": unknown. */
+typedef struct hr_gpu_listed {
+    char name[64], uuid[48];
+    int persistence, ecc;             /* 0, 1 */
+    int sm_mhz, max_sm_mhz, busy_pct; /* now; at most; share of time in which a kernel ran */
+    int64_t reasons;                  /* clock event reasons */
+    double power_w, power_limit_w;
+} hr_gpu_listed;
+typedef struct hr_gpu_survey {
+    char driver[64]; /* "570.86.15" */
+    unsigned n;
+    hr_gpu_listed devices[HR_GPU_SURVEY_MAX];
+} hr_gpu_survey;
+/* ERR_UNSUPPORTED in one line. */
+hr_status hr_gpu_survey_get(hr_gpu_survey *out);
+
+/* Times of single kernels by CUPTI in the records of ops, instead of events. Before the first use of a GPU in the process. */
+void hr_gpu_want_kernel_times(bool wanted);
+/* Why there are none though they were wanted, in one line; "" when there are, or none were wanted. */
+const char *hr_gpu_kernel_times_missing(void);
 
 /* Power limit in watts, where permitted; ERR_UNSUPPORTED else. 0 restores the default. */
 hr_status hr_gpu_power_limit(int device, double watts);

@@ -27,3 +27,9 @@ hr_status hr_gpu_power_limit(int device, double watts) {
     (void)watts;
     HR_FAIL(HR_ERR_UNSUPPORTED, "cuda:%d: " NOT_BUILT, device);
 }
+void hr_gpu_want_kernel_times(bool wanted) {
+    (void)wanted;
+}
+const char *hr_gpu_kernel_times_missing(void) {
+    return "";
+}

@@ -239,12 +239,12 @@ static hr_gpu_facts two_gpus(enum spoil spoil) {
     hr_gpu_facts f = {.driver = "550.54.15", .asked = true, .n = 2, .cuda = 12040};
     for (int i = 0; i < 2; i++)
         f.devices[i] =
-            (hr_gpu_device){.name = "H", .persistence = 1, .ecc = 1, .sm_mhz = 1200, .max_sm_mhz = 1980, .throttle = 2};
-    hr_gpu_device *second = &f.devices[1];
+            (hr_gpu_listed){.name = "H", .persistence = 1, .ecc = 1, .sm_mhz = 1200, .max_sm_mhz = 1980, .reasons = 2};
+    hr_gpu_listed *second = &f.devices[1];
     static const int64_t bits[] = {[WELL] = 2, [OFF] = 2, [HOT] = 0x40, [POWER] = 4, [IDLE] = 1, [NO_DEVICE] = 2};
-    second->throttle = bits[spoil];
+    second->reasons = bits[spoil];
     if (spoil == OFF) second->persistence = second->ecc = 0;
-    if (spoil == MUTE) *second = (hr_gpu_device){.persistence = -1, .ecc = -1, .busy_pct = -1, .throttle = -1};
+    if (spoil == MUTE) *second = (hr_gpu_listed){.persistence = -1, .ecc = -1, .busy_pct = -1, .reasons = -1};
     if (spoil == BUSY) second->busy_pct = 80;
     if (spoil == NO_DRIVER) *f.driver = 0;
     if (spoil == NO_ANSWER) f.asked = false;

@@ -1,7 +1,7 @@
 /* NVIDIA GPUs: what files of the driver say, what its management library says, and verdicts on both.
  *
- * The libraries are opened at run time, so that the program needs none. Sources: NVML API Reference (nvml.h) for names,
- * argument types and bits; CUDA Driver API for cuDriverGetVersion. */
+ * The libraries are opened at run time, so that the program needs none. Sources: NVML API Reference (nvml.h) for bits of
+ * reasons; CUDA Driver API for cuDriverGetVersion. */
 #include "harness/doctor/doctor_check.h"
 #include "harness/doctor/doctor_judge.h"
 
@@ -57,82 +57,13 @@ void hr_gpu_facts_of_files(const hr_patient *p, hr_gpu_facts *out) {
 
 /* ---- libraries --------------------------------------------------------------------------------------------------- */
 
-enum { CLOCK_SM = 1, DONE = 0 };
-typedef struct utilization {
-    unsigned gpu, memory;
-} utilization;
-
-typedef struct nvml {
-    void *library;
-    int (*init)(void), (*shutdown)(void);
-    int (*driver)(char *, unsigned), (*count)(unsigned *), (*handle)(unsigned, void **),
-        (*name)(void *, char *, unsigned);
-    int (*persistence)(void *, int *), (*ecc)(void *, int *, int *);
-    int (*clock)(void *, int, unsigned *), (*max_clock)(void *, int, unsigned *);
-    int (*throttle)(void *, unsigned long long *), (*busy)(void *, utilization *);
-} nvml;
-
-static bool nvml_open(nvml *n) {
-    *n = (nvml){.library = dlopen("libnvidia-ml.so.1", RTLD_LAZY)};
-    if (!n->library) return false;
-    const struct {
-        const char *name;
-        void *to;
-    } functions[] = {{"nvmlInit_v2", &n->init},
-                     {"nvmlShutdown", &n->shutdown},
-                     {"nvmlSystemGetDriverVersion", &n->driver},
-                     {"nvmlDeviceGetCount_v2", &n->count},
-                     {"nvmlDeviceGetHandleByIndex_v2", &n->handle},
-                     {"nvmlDeviceGetName", &n->name},
-                     {"nvmlDeviceGetPersistenceMode", &n->persistence},
-                     {"nvmlDeviceGetEccMode", &n->ecc},
-                     {"nvmlDeviceGetClockInfo", &n->clock},
-                     {"nvmlDeviceGetMaxClockInfo", &n->max_clock},
-                     {"nvmlDeviceGetCurrentClocksThrottleReasons", &n->throttle},
-                     {"nvmlDeviceGetUtilizationRates", &n->busy}};
-    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
-        void *symbol = dlsym(n->library, functions[i].name);
-        if (!symbol) {
-            dlclose(n->library);
-            return false;
-        }
-        memcpy(functions[i].to, &symbol, sizeof symbol);
-    }
-    return true;
-}
-
-static void ask_device(const nvml *n, unsigned i, hr_gpu_device *out) {
-    *out =
-        (hr_gpu_device){.persistence = -1, .ecc = -1, .sm_mhz = -1, .max_sm_mhz = -1, .busy_pct = -1, .throttle = -1};
-    void *device;
-    int pending;
-    unsigned mhz;
-    unsigned long long reasons;
-    utilization busy;
-    if (n->handle(i, &device) != DONE) return;
-    if (n->name(device, out->name, sizeof out->name) != DONE) *out->name = 0;
-    if (n->persistence(device, &out->persistence) != DONE) out->persistence = -1;
-    if (n->ecc(device, &out->ecc, &pending) != DONE) out->ecc = -1;
-    if (n->clock(device, CLOCK_SM, &mhz) == DONE) out->sm_mhz = (int)mhz;
-    if (n->max_clock(device, CLOCK_SM, &mhz) == DONE) out->max_sm_mhz = (int)mhz;
-    if (n->throttle(device, &reasons) == DONE) out->throttle = (int64_t)(reasons & INT64_MAX);
-    if (n->busy(device, &busy) == DONE) out->busy_pct = (int)busy.gpu;
-}
-
 static void ask_nvml(hr_gpu_facts *out) {
-    nvml n;
-    unsigned count;
-    if (!nvml_open(&n)) return;
-    if (n.init() == DONE) {
-        if (!*out->driver && n.driver(out->driver, sizeof out->driver) != DONE) *out->driver = 0;
-        if (n.count(&count) == DONE) {
-            out->asked = true;
-            out->n = count < HR_GPU_MAX ? (int)count : HR_GPU_MAX;
-            for (int i = 0; i < out->n; i++) ask_device(&n, (unsigned)i, &out->devices[i]);
-        }
-        n.shutdown();
-    }
-    dlclose(n.library);
+    hr_gpu_survey survey;
+    if (hr_gpu_survey_get(&survey) != HR_OK) return;
+    if (!*out->driver) memcpy(out->driver, survey.driver, sizeof out->driver);
+    out->asked = true;
+    out->n = (int)survey.n;
+    memcpy(out->devices, survey.devices, sizeof out->devices);
 }
 
 static void ask_cuda(hr_gpu_facts *out) {
@@ -142,7 +73,7 @@ static void ask_cuda(hr_gpu_facts *out) {
     int (*version)(int *), value;
     void *symbol = dlsym(library, "cuDriverGetVersion");
     memcpy(&version, &symbol, sizeof symbol);
-    if (symbol && version(&value) == DONE) out->cuda = value;
+    if (symbol && version(&value) == 0) out->cuda = value;
     dlclose(library);
 }
 
@@ -176,7 +107,7 @@ void hr_judge_gpu_clocks(const hr_gpu_facts *f, hr_finding *out) {
     if (nothing_known(f, out)) return;
     int worst = -1, free_one = -1, mute = -1;
     for (int i = 0; i < f->n; i++) {
-        const int64_t bits = f->devices[i].throttle;
+        const int64_t bits = f->devices[i].reasons;
         if (bits < 0)
             mute = i;
         else if (bits & (SLOWED | POWER))
@@ -185,8 +116,8 @@ void hr_judge_gpu_clocks(const hr_gpu_facts *f, hr_finding *out) {
             free_one = i;
     }
     if (worst >= 0) {
-        const hr_gpu_device *d = &f->devices[worst];
-        const bool hot = d->throttle & SLOWED;
+        const hr_gpu_listed *d = &f->devices[worst];
+        const bool hot = d->reasons & SLOWED;
         hr_find(out, hot ? HR_FIT_BAD : HR_FIT_WARN, "GPU %d is slowed down to %d of %d MHz by %s", worst, d->sm_mhz,
                 d->max_sm_mhz, hot ? "heat or its hardware" : "the power cap");
         hr_find_fix(out, "nvidia-smi -i %d -q -d PERFORMANCE; lock a clock that it can hold: nvidia-smi -i %d -lgc MHZ",
@@ -194,7 +125,7 @@ void hr_judge_gpu_clocks(const hr_gpu_facts *f, hr_finding *out) {
     } else if (mute >= 0) {
         hr_find(out, HR_FIT_UNKNOWN, "GPU %d does not say what holds its clock", mute);
     } else if (free_one >= 0) {
-        const hr_gpu_device *d = &f->devices[free_one];
+        const hr_gpu_listed *d = &f->devices[free_one];
         hr_find(out, HR_FIT_WARN, "the clock of GPU %d is free: %d MHz now, %d at most", free_one, d->sm_mhz,
                 d->max_sm_mhz);
         hr_find_fix(out, "nvidia-smi -i %d -lgc %d", free_one, d->max_sm_mhz > 0 ? d->max_sm_mhz * 3 / 4 : 1200);
@@ -222,7 +153,7 @@ static int first_off(const hr_gpu_facts *f, size_t offset, bool *unknown) {
 void hr_judge_gpu_persistence(const hr_gpu_facts *f, hr_finding *out) {
     if (nothing_known(f, out)) return;
     bool unknown;
-    const int i = first_off(f, offsetof(hr_gpu_device, persistence), &unknown);
+    const int i = first_off(f, offsetof(hr_gpu_listed, persistence), &unknown);
     if (i < 0) {
         hr_find(out, HR_FIT_OK, "persistence mode is on");
     } else if (unknown) {
@@ -237,7 +168,7 @@ void hr_judge_gpu_persistence(const hr_gpu_facts *f, hr_finding *out) {
 void hr_judge_gpu_ecc(const hr_gpu_facts *f, hr_finding *out) {
     if (nothing_known(f, out)) return;
     bool unknown;
-    const int i = first_off(f, offsetof(hr_gpu_device, ecc), &unknown);
+    const int i = first_off(f, offsetof(hr_gpu_listed, ecc), &unknown);
     if (i < 0) {
         hr_find(out, HR_FIT_OK, "ECC is on");
     } else if (unknown) {

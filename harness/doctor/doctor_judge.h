@@ -2,6 +2,7 @@
 #ifndef HR_DOCTOR_JUDGE_H
 #define HR_DOCTOR_JUDGE_H
 
+#include "engine/engine.h"
 #include "harness/doctor/doctor_check.h"
 #include "harness/doctor/others.h"
 
@@ -27,19 +28,12 @@ hr_status hr_noise_measure(double seconds, double **d, size_t *n);
 
 /* ---- GPUs; -1 and "" are unknown. The worst device is the one that is told of. */
 
-typedef struct hr_gpu_device {
-    char name[64];
-    int persistence, ecc;             /* 0, 1 */
-    int sm_mhz, max_sm_mhz, busy_pct; /* now; at most; share of time in which a kernel ran */
-    int64_t throttle;                 /* bits of nvmlDeviceGetCurrentClocksThrottleReasons */
-} hr_gpu_device;
-enum { HR_GPU_MAX = 16 };
 typedef struct hr_gpu_facts {
     bool on_pci;     /* a display device of NVIDIA's is on the bus */
     char driver[64]; /* version; "": no driver */
     bool asked;      /* the management library answered */
     int n;           /* devices */
-    hr_gpu_device devices[HR_GPU_MAX];
+    hr_gpu_listed devices[HR_GPU_SURVEY_MAX];
     int cuda;       /* 12040: what the driver supports */
     int admin_only; /* counters of kernels are for administrators */
     bool admin;     /* this process is one */
