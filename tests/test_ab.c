@@ -392,6 +392,21 @@ static void a_program_that_hangs(void **state) {
     assert_int_equal(kill((pid_t)pid, 0), -1);
 }
 
+/* From the third run of B on it hangs: two pairs are whole, and stay. */
+static void a_program_that_hangs_later(void **state) {
+    (void)state;
+    drifting(1);
+    side_file(1, "hang", "2");
+    hr_ab_options options = options_of(6);
+    options.timeout_s = 0.5;
+    json_t *r = measured(&options);
+    word_is(row_of(r, 0), "verdict", "inconclusive");
+    holds(hr_word(row_of(r, 0), "why"), "only 2 of 6 pairs count of the 5 that were measured");
+    holds(hr_word(row_of(r, 0), "why"), "did not end within 0.5 s");
+    near_to(hr_num(row_of(r, 0), "n_a"), 2, 0);
+    json_decref(r);
+}
+
 /* ---- its ops ----------------------------------------------------------------------------------------------------------------------------- */
 
 static void store_with_ops(int side, double gate_up_ns) {
@@ -579,6 +594,7 @@ int main(void) {
         AB(all_failing_ends_at_once),
         AB(programs_that_are_none),
         AB(a_program_that_hangs),
+        AB(a_program_that_hangs_later),
         AB(the_op_that_moved_is_named),
         AB(a_store_that_cannot_be_read),
         AB(words_of_the_sweep),

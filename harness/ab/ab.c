@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { LOST_MAX = 2 };
 static const char BUILDS[] = "build/ab"; /* work trees of revisions, below the folder where ab is called */
 
 typedef struct session {
@@ -21,7 +22,8 @@ typedef struct session {
     hr_progress progress;
     hr_ab_cells cells;
     size_t measured, repeated; /* pairs */
-    bool cut;                  /* the limit of time ended it */
+    size_t lost;               /* of these, by runs that hung or broke off */
+    bool cut;                  /* ended early: by the limit of time, or by too many of those */
     json_t *commits[2];
 } session;
 
@@ -45,10 +47,24 @@ static hr_status measure_pair(session *s, hr_ab_side sides[2]) {
     return HR_OK;
 }
 
+/* A run that hung or broke off costs its pair and no more, unless it happens again and again. */
+static hr_status lose_pair(session *s) {
+    fprintf(stderr, "headroom: pair %zu: %s; %s\n", s->measured + 1, hr_error(),
+            s->lost < LOST_MAX ? "it is repeated" : "no more pairs are measured");
+    hr_ab_cells_lose(&s->cells, s->options->pairs, hr_error());
+    s->measured++, s->repeated++;
+    s->cut = ++s->lost > LOST_MAX;
+    return HR_OK;
+}
+
 static hr_status one_pair(session *s) {
     hr_ab_side sides[2] = {{0}, {0}};
     bool repeat = false;
     hr_status status = measure_pair(s, sides);
+    if (status == HR_ERR_INPUT && s->measured > 0) {
+        hr_ab_side_fini(&sides[0]), hr_ab_side_fini(&sides[1]);
+        return lose_pair(s);
+    }
     if (status == HR_OK && s->measured == 0) {
         status = hr_ab_cells_init(&s->cells, &sides[0], &sides[1], &s->options->rule);
         for (int k = 0; k < 2; k++)
@@ -74,6 +90,7 @@ static hr_status all_pairs(session *s) {
     do {
         const uint64_t start = hr_now_ns();
         HR_TRY(one_pair(s));
+        if (s->cut) return HR_OK;
         const uint64_t took = hr_now_ns() - start;
         if (took > longest) longest = took;
         if (is_late(s, began, longest)) {
@@ -94,7 +111,7 @@ static hr_status result_of(const session *s, bool interrupted, json_t **out) {
     const bool ok = json_object_set_new(r, "pairs", json_integer((json_int_t)s->options->pairs)) == 0 &&
                     json_object_set_new(r, "repeated", json_integer((json_int_t)s->repeated)) == 0 &&
                     json_object_set_new(r, "a", about(s, 0)) == 0 && json_object_set_new(r, "b", about(s, 1)) == 0;
-    if (ok && s->cut && !s->options->output.quiet)
+    if (ok && s->cut && s->lost <= LOST_MAX && !s->options->output.quiet)
         fprintf(
             stderr,
             "headroom: the limit of %.0f s ended it after %zu pairs: cells without %zu good ones are inconclusive\n",

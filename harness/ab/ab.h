@@ -1,7 +1,8 @@
 /* ab.h - two programs measured in pairs in one session: short runs of A and B in random order within a pair.
  *
  * 1. The number of pairs is fixed before it starts. 2. A pair in which the machine's state changed, or differs between its
- * two runs, is repeated and not counted: at most as many repeats as pairs, then the cells end inconclusive. 3. What is
+ * two runs, is repeated and not counted: at most as many repeats as pairs, then the cells end inconclusive; so is one with a run
+ * that hung or broke off, twice at most. 3. What is
  * measured so far is kept when it is interrupted, and judged when a limit of time ends it. */
 #ifndef HR_AB_H
 #define HR_AB_H

@@ -191,6 +191,15 @@ hr_status hr_ab_cells_add(hr_ab_cells *cells, size_t wanted, const hr_ab_side *a
     return HR_OK;
 }
 
+void hr_ab_cells_lose(hr_ab_cells *cells, size_t wanted, const char *why) {
+    for (size_t i = 0; i < cells->n; i++) {
+        hr_ab_cell *c = &cells->v[i];
+        if (!needs(c, wanted)) continue;
+        c->tried++;
+        snprintf(c->why, sizeof c->why, "%s", why);
+    }
+}
+
 /* ---- the result ------------------------------------------------------------------------------------------------------------------ */
 
 static hr_status put_row(const hr_ab_cell *c, size_t m, size_t wanted, bool interrupted, json_t *rows) {

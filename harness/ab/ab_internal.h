@@ -42,6 +42,8 @@ hr_status hr_ab_cells_init(hr_ab_cells *cells, const hr_ab_side *a, const hr_ab_
 void hr_ab_cells_fini(hr_ab_cells *cells);
 /* Takes a pair for every cell that needs more; *repeat when one of them could not take it. */
 hr_status hr_ab_cells_add(hr_ab_cells *cells, size_t wanted, const hr_ab_side *a, const hr_ab_side *b, bool *repeat);
+/* A pair that could not be measured, for every cell that needs more. */
+void hr_ab_cells_lose(hr_ab_cells *cells, size_t wanted, const char *why);
 /* Whether a cell needs more pairs. */
 bool hr_ab_cells_need(const hr_ab_cells *cells, size_t wanted);
 /* Rows, verdicts and ops. interrupted: cells that are not whole say so. */
