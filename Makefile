@@ -140,6 +140,8 @@ $(BUILD)/obj/%_avxvnni.o: CFLAGS += $(ISA_avxvnni)
 $(BUILD)/obj/%_avx512.o: CFLAGS += $(ISA_avx512)
 # Kernels are compiled for speed, but not under sanitizers, where -O3 takes minutes a file.
 $(BUILD)/obj/kernels/%.o: CFLAGS += $(if $(SAN),,-O3)
+# A header of CUPTI includes <string> of C++ and uses nothing of it: an empty file of that name makes it C.
+$(BUILD)/obj/engine/cuda/cupti_counters.o: CPPFLAGS += -Iengine/cuda/no_cxx
 # Lines alone, no variables: following those through unrolled loops takes half of the compiler's time, and -O3 leaves few.
 $(BUILD)/obj/kernels/cpu/%.o: CFLAGS += -g1
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags
@@ -335,7 +337,7 @@ tidy: ## clang-tidy on the program's sources, by the checks in .clang-tidy (minu
 	@.ci/deps.sh build lint
 	@$(MAKE) --no-print-directory $(BUILD)/hr_commit.h
 	@printf '%s\n' $(KERNELS_SRC) $(ENGINE_SRC) $(HARNESS_SRC) harness/main.c $(wildcard $(if $(RECORDER),harness/recorder/*.c)) | xargs -P 2 -n 8 sh -c 'clang-tidy --quiet "$$@" -- \
-	  $(filter-out -MMD -MP,$(CPPFLAGS)) -I$(BUILD) -std=c17 $(ISA_avx512) -mavxvnni 2>/dev/null' tidy
+	  $(filter-out -MMD -MP,$(CPPFLAGS)) -I$(BUILD) -Iengine/cuda/no_cxx -std=c17 $(ISA_avx512) -mavxvnni 2>/dev/null' tidy
 	@echo "tidy: ok"
 
 check-all: ## everything: test, format-check, tidy, asan, ubsan, tsan, valgrind, fuzz-smoke, quality

@@ -4,6 +4,7 @@
  * of the images in it, and the functions found so far. All of it is made under one lock and stays until the process ends:
  * a driver cannot be shut down and opened anew. What failed may be tried again. */
 #include "engine/cuda/driver.h"
+#include "engine/cuda/cupti_activity.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -69,6 +70,7 @@ static hr_status find_symbols(const char *file) {
 static hr_status initialize(const char *file) {
     hr_driver *d = &state.driver;
     HR_TRY(find_symbols(file));
+    hr_cupti_before_init();
     HR_TRY(hr_driver_check(d->cuInit(0), "cuInit"));
     return hr_driver_check(d->cuDriverGetVersion(&d->version), "cuDriverGetVersion");
 }
@@ -144,6 +146,7 @@ static hr_status make_context(const hr_driver *d, int device, context *c) {
     CUcontext made = NULL;
     HR_CU(d, cuDevicePrimaryCtxRetain(&made, c->device));
     c->context = made;
+    hr_cupti_after_context();
     return HR_OK;
 }
 
