@@ -104,8 +104,8 @@ hr_status hr_kv_extent_grow(hr_kv_cache *c, uint32_t seq, uint32_t len) {
     hr_kv_seq *s = &c->seqs[seq]; /* a compaction may have moved it */
     const hr_kv_seq old = *s;
     hr_kv_extent_place(c, s, at, n);
-    hr_kv_rows_copy(&old, s, 0, s->gone_from < s->gone_to ? s->gone_from : s->len);
-    if (hr_kv_any_gone(s)) hr_kv_rows_copy(&old, s, s->gone_to, s->len);
+    hr_kv_rows_copy(c, &old, s, 0, s->gone_from < s->gone_to ? s->gone_from : s->len);
+    if (hr_kv_any_gone(s)) hr_kv_rows_copy(c, &old, s, s->gone_to, s->len);
     list_remove(c, seq);
     slot->first = at, slot->n = n;
     list_insert(c, seq);
@@ -144,7 +144,7 @@ static void slide(hr_kv_cache *c, uint32_t seq, uint32_t to) {
         if (!c->arena[x]) continue;
         const stripes move = stripes_of(s, x);
         for (size_t i = 0; i < move.n; i++)
-            memmove(s->base[x] + i * move.bytes, old.base[x] + i * move.bytes, move.live);
+            hr_kv_memory_copy(c, s->base[x] + i * move.bytes, old.base[x] + i * move.bytes, move.live);
         c->counts.moved_bytes += move.n * move.live;
     }
 }

@@ -73,7 +73,8 @@ static uint32_t take(hr_kv_cache *c, uint32_t seq, uint32_t i) {
 void hr_kv_page_copy(hr_kv_cache *c, uint32_t from, uint32_t to) {
     for (int x = 0; x < HR_KV_PLANES; x++)
         if (c->arena[x])
-            memcpy(c->arena[x] + to * c->page_bytes[x], c->arena[x] + from * c->page_bytes[x], c->page_bytes[x]);
+            hr_kv_memory_copy(c, c->arena[x] + to * c->page_bytes[x], c->arena[x] + from * c->page_bytes[x],
+                              c->page_bytes[x]);
 }
 
 uint32_t hr_kv_pages_available(const hr_kv_cache *c) {

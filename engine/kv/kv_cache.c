@@ -189,6 +189,7 @@ static void shuffle(uint32_t *list, uint32_t n, uint64_t seed) {
  * ways there than it has. Each in a half of its own, attention reads pages in order at 91 % of the speed of the layout head
  * instead of 78 % (Zen 5, 48 KB, keys and values from the third-level cache). */
 static size_t arena_shift(const hr_kv_cache *cache, int plane) {
+    if (cache->config.memory) return 0;
     return plane == HR_KV_V && hr_kv_is_paged(cache->config.layout) ? OS_PAGE / 2 : 0;
 }
 
@@ -196,15 +197,14 @@ static hr_status allocate_arenas(hr_kv_cache *cache) {
     size_t largest = 0;
     for (int x = 0; x < HR_KV_PLANES; x++) {
         if (!cache->arena_bytes[x]) continue;
-        uint8_t *mapped = hr_pages_alloc(cache->arena_bytes[x] + arena_shift(cache, x), !cache->config.no_huge_pages);
-        cache->arena[x] = mapped ? mapped + arena_shift(cache, x) : NULL;
-        if (!mapped)
+        cache->arena[x] = hr_kv_memory_alloc(cache, cache->arena_bytes[x], arena_shift(cache, x));
+        if (!cache->arena[x])
             HR_FAIL(HR_ERR_MEMORY, "out of memory for %.1f MB of KV cache; try fewer sequences or a shorter context",
                     (double)hr_kv_cache_mapped(cache) / 1e6);
         largest = cache->arena_bytes[x] > largest ? cache->arena_bytes[x] : largest;
     }
     if (cache->open_bytes) {
-        cache->open_arena = hr_pages_alloc(cache->open_bytes * cache->config.max_seqs, !cache->config.no_huge_pages);
+        cache->open_arena = hr_kv_memory_alloc(cache, cache->open_bytes * cache->config.max_seqs, 0);
         if (!cache->open_arena) HR_FAIL(HR_ERR_MEMORY, "out of memory for the open groups of the KV cache");
         if (cache->open_bytes * cache->config.max_seqs > largest) largest = cache->open_bytes * cache->config.max_seqs;
     }
@@ -295,11 +295,9 @@ hr_status hr_kv_cache_create(const hr_kv_cache_config *config, hr_kv_cache **out
 
 void hr_kv_cache_destroy(hr_kv_cache *cache) {
     if (!cache) return;
-    for (int x = 0; x < HR_KV_PLANES; x++) {
-        const size_t shift = arena_shift(cache, x);
-        if (cache->arena[x]) hr_pages_free(cache->arena[x] - shift, cache->arena_bytes[x] + shift);
-    }
-    hr_pages_free(cache->open_arena, cache->open_bytes * cache->config.max_seqs);
+    for (int x = 0; x < HR_KV_PLANES; x++)
+        hr_kv_memory_free(cache, cache->arena[x], cache->arena_bytes[x], arena_shift(cache, x));
+    hr_kv_memory_free(cache, cache->open_arena, cache->open_bytes * cache->config.max_seqs, 0);
     hr_free(cache->seqs), hr_free(cache->slots), hr_free(cache->extents), hr_free(cache->marks);
     hr_free(cache->geoms), hr_free(cache->tables), hr_free(cache->page), hr_free(cache->cover);
     hr_free(cache->free), hr_free(cache->buckets), hr_free(cache->prompts), hr_free(cache->page_tokens);
@@ -307,6 +305,7 @@ void hr_kv_cache_destroy(hr_kv_cache *cache) {
 }
 
 void hr_kv_cache_touch(hr_kv_cache *cache, unsigned thread, unsigned n_threads) {
+    if (cache->config.memory) return;
     for (int x = 0; x < HR_KV_PLANES; x++) {
         const size_t pages = (cache->arena_bytes[x] + OS_PAGE - 1) / OS_PAGE;
         for (size_t p = pages * thread / n_threads; p < pages * (thread + 1) / n_threads; p++)
@@ -448,7 +447,7 @@ void hr_kv_cache_cut(hr_kv_cache *cache, uint32_t seq, uint32_t len) {
     hr_kv_slot *slot = &cache->slots[seq];
     if (len >= s->len) return;
     const uint32_t had = s->len;
-    hr_kv_open_at(s, len, s->open);
+    hr_kv_memory_open_at(cache, s, len, s->open);
     s->len = len;
     if (s->gone_to > len) s->gone_to = len;
     if (s->gone_from >= s->gone_to) s->gone_from = s->gone_to = 0;
@@ -468,6 +467,19 @@ void hr_kv_cache_cut(hr_kv_cache *cache, uint32_t seq, uint32_t len) {
 
 const hr_kv_seq *hr_kv_cache_view(const hr_kv_cache *cache, uint32_t seq) {
     return &cache->seqs[seq];
+}
+
+const hr_kv_geom *hr_kv_cache_geom(const hr_kv_cache *cache, uint32_t i) {
+    if (i == 0) return &cache->geom;
+    return cache->geoms && i <= cache->n_geoms ? &cache->geoms[i] : NULL;
+}
+
+uint32_t hr_kv_cache_geom_of(const hr_kv_cache *cache, const hr_kv_geom *g) {
+    return g == &cache->geom ? 0 : (uint32_t)(g - cache->geoms);
+}
+
+uint32_t hr_kv_cache_entries(const hr_kv_cache *cache) {
+    return cache->pages ? cache->seq_pages : 0;
 }
 
 uint64_t hr_kv_cache_mapped(const hr_kv_cache *cache) {

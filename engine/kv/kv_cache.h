@@ -146,6 +146,11 @@ hr_status hr_kv_cache_load(hr_kv_cache *cache, uint32_t seq, const void *saved, 
 
 /* Borrowed; follows every change. */
 const hr_kv_seq *hr_kv_cache_view(const hr_kv_cache *cache, uint32_t seq);
+/* What views point to, for whoever keeps copies of it elsewhere. Geometry i, NULL past the end; the table of a sequence: entries
+ * of all sequences lie one after the other, hr_kv_cache_entries each (0: no pages). */
+const hr_kv_geom *hr_kv_cache_geom(const hr_kv_cache *cache, uint32_t i);
+uint32_t hr_kv_cache_geom_of(const hr_kv_cache *cache, const hr_kv_geom *g); /* its i */
+uint32_t hr_kv_cache_entries(const hr_kv_cache *cache);
 
 typedef struct hr_kv_stats {
     uint64_t mapped_bytes, budget_bytes;

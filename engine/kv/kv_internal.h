@@ -14,6 +14,8 @@
 #include "engine/kv/kv_cache.h"
 #include "kernels/kv/kv_open.h"
 
+#include <string.h>
+
 enum {
     HR_KV_NONE = UINT32_MAX, /* no page, no sequence */
     HR_KV_GEOMS_MAX = 128    /* lengths that extents of a pool come in */
@@ -177,6 +179,36 @@ uint64_t hr_kv_cover(const hr_kv_cache *c);
 /* ---- rows: kv_seq_ops.c ---- */
 
 /* Copies rows and scales of positions from..to-1, run by run. */
-void hr_kv_rows_copy(const hr_kv_seq *from_seq, const hr_kv_seq *to_seq, uint32_t from, uint32_t to);
+void hr_kv_rows_copy(const hr_kv_cache *c, const hr_kv_seq *from_seq, const hr_kv_seq *to_seq, uint32_t from,
+                     uint32_t to);
+
+/* ---- memory: kv_memory.c ---- */
+
+/* Zeroed memory for an arena, `shift` bytes after the start of what is mapped; NULL: there is none. */
+uint8_t *hr_kv_memory_alloc(const hr_kv_cache *c, size_t bytes, size_t shift);
+void hr_kv_memory_free(const hr_kv_cache *c, uint8_t *at, size_t bytes, size_t shift);
+/* hr_kv_open_at for views of this cache; open lies in its memory. */
+void hr_kv_memory_open_at(const hr_kv_cache *c, const hr_kv_seq *from, uint32_t len, uint8_t *open);
+
+/* Within the cache's memory; they may overlap. */
+static inline void hr_kv_memory_copy(const hr_kv_cache *c, uint8_t *to, const uint8_t *from, size_t bytes) {
+    if (c->config.memory)
+        c->config.memory->copy(c->config.memory->context, to, from, bytes);
+    else
+        memmove(to, from, bytes);
+}
+/* Between it and the process's memory. */
+static inline void hr_kv_memory_write(const hr_kv_cache *c, uint8_t *to, const void *from, size_t bytes) {
+    if (c->config.memory)
+        c->config.memory->write(c->config.memory->context, to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+static inline void hr_kv_memory_read(const hr_kv_cache *c, void *to, const uint8_t *from, size_t bytes) {
+    if (c->config.memory)
+        c->config.memory->read(c->config.memory->context, to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
 
 #endif

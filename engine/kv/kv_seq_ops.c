@@ -5,8 +5,14 @@
 
 #include <string.h>
 
-void hr_kv_rows_copy(const hr_kv_seq *src, const hr_kv_seq *dst, uint32_t from, uint32_t to) {
+void hr_kv_rows_copy(const hr_kv_cache *c, const hr_kv_seq *src, const hr_kv_seq *dst, uint32_t from, uint32_t to) {
     const hr_kv_geom *g = src->g;
+    const hr_kv_memory *memory = c->config.memory;
+    if (from >= to) return;
+    if (memory && memory->copy_rows) {
+        memory->copy_rows(memory->context, src, dst, from, to);
+        return;
+    }
     for (uint32_t l = 0; l < g->n_layers; l++) {
         for (uint32_t h = 0; h < g->n_heads; h++) {
             for (uint32_t pos = from, n; pos < to; pos += n) {
@@ -18,10 +24,10 @@ void hr_kv_rows_copy(const hr_kv_seq *src, const hr_kv_seq *dst, uint32_t from, 
                     const size_t row = g->row_bytes[x];
                     if (!a.at[x]) continue;
                     if (a.stride[x] == row && b.stride[x] == row) {
-                        memcpy(b.at[x], a.at[x], n * row);
+                        hr_kv_memory_copy(c, b.at[x], a.at[x], n * row);
                     } else {
                         for (uint32_t i = 0; i < n; i++)
-                            memcpy(b.at[x] + i * b.stride[x], a.at[x] + i * a.stride[x], row);
+                            hr_kv_memory_copy(c, b.at[x] + i * b.stride[x], a.at[x] + i * a.stride[x], row);
                     }
                 }
             }
@@ -52,17 +58,17 @@ hr_status hr_kv_cache_fork(hr_kv_cache *c, uint32_t from, uint32_t to, uint32_t 
     hr_kv_slot *slot = &c->slots[to];
     if (!source->paged) {
         HR_TRY(hr_kv_extent_open(c, to, source->n * c->granule_rows));
-        hr_kv_rows_copy(&c->seqs[from], &c->seqs[to], 0, len);
+        hr_kv_rows_copy(c, &c->seqs[from], &c->seqs[to], 0, len);
     } else if (c->config.layout == HR_KV_PAGED_IDENTITY) { /* every page has its place: nothing can be shared */
         HR_TRY(hr_kv_pages_prepare(c, to, 0, len, 0, 0));
-        hr_kv_rows_copy(&c->seqs[from], &c->seqs[to], 0, len);
+        hr_kv_rows_copy(c, &c->seqs[from], &c->seqs[to], 0, len);
     } else {
         for (uint32_t i = 0; i < hr_kv_pages_for(c, len); i++) {
             hr_kv_table(c, to)[i] = hr_kv_table(c, from)[i];
             hr_kv_page_acquire(c, hr_kv_table(c, to)[i]);
         }
     }
-    hr_kv_open_at(&c->seqs[from], len, c->seqs[to].open);
+    hr_kv_memory_open_at(c, &c->seqs[from], len, c->seqs[to].open);
     slot->open = true, slot->paged = source->paged;
     c->seqs[to].len = len;
     return HR_OK;
@@ -118,9 +124,18 @@ uint64_t hr_kv_cache_saved_bytes(const hr_kv_cache *c, uint32_t seq) {
            (uint64_t)hr_kv_open_rows(s) * hr_kv_open_excess(s->g);
 }
 
-/* Rows from..to-1 of one plane, layer and head, to or from dense memory; returns the memory behind them. */
-static uint8_t *transfer(const hr_kv_seq *s, uint32_t l, uint32_t h, int x, uint32_t from, uint32_t to, uint8_t *dense,
-                         bool load) {
+/* n bytes of the cache's memory, to or from dense memory; returns the memory behind them. */
+static uint8_t *move_bytes(const hr_kv_cache *c, uint8_t *at, uint8_t *dense, size_t n, bool load) {
+    if (load)
+        hr_kv_memory_write(c, at, dense, n);
+    else
+        hr_kv_memory_read(c, dense, at, n);
+    return dense + n;
+}
+
+/* Rows from..to-1 of one plane, layer and head. */
+static uint8_t *transfer(const hr_kv_cache *c, const hr_kv_seq *s, uint32_t l, uint32_t h, int x, uint32_t from,
+                         uint32_t to, uint8_t *dense, bool load) {
     const size_t row = s->g->row_bytes[x];
     for (uint32_t pos = from, n; pos < to; pos += n) {
         const hr_kv_rows run = hr_kv_run(s, l, h, pos);
@@ -128,30 +143,21 @@ static uint8_t *transfer(const hr_kv_seq *s, uint32_t l, uint32_t h, int x, uint
         hr_kv_took(s->g, &run, 1u << x, n);
         const uint32_t pieces = run.stride[x] == row ? 1 : n;
         const size_t bytes = pieces == 1 ? n * row : row;
-        for (uint32_t i = 0; i < pieces; i++, dense += bytes) {
-            if (load)
-                memcpy(run.at[x] + i * run.stride[x], dense, bytes);
-            else
-                memcpy(dense, run.at[x] + i * run.stride[x], bytes);
-        }
+        for (uint32_t i = 0; i < pieces; i++) dense = move_bytes(c, run.at[x] + i * run.stride[x], dense, bytes, load);
     }
     return dense;
 }
 
-/* The open rows of K. */
-static uint8_t *transfer_open(const hr_kv_seq *s, uint32_t l, uint32_t h, uint8_t *dense, bool load) {
-    const size_t row = s->g->head_dim * sizeof(uint16_t);
-    for (uint32_t pos = s->len - hr_kv_open_rows(s); pos < s->len; pos++, dense += row) {
-        uint16_t *at = hr_kv_open_row(s, l, h, pos);
-        if (load)
-            memcpy(at, dense, row);
-        else
-            memcpy(dense, at, row);
-    }
-    return dense;
+/* The open rows of K: they follow each other. */
+static uint8_t *transfer_open(const hr_kv_cache *c, const hr_kv_seq *s, uint32_t l, uint32_t h, uint8_t *dense,
+                              bool load) {
+    const uint32_t n = hr_kv_open_rows(s);
+    if (!n) return dense;
+    uint8_t *at = (uint8_t *)hr_kv_open_row(s, l, h, s->len - n);
+    return move_bytes(c, at, dense, n * s->g->head_dim * sizeof(uint16_t), load);
 }
 
-static void transfer_all(const hr_kv_seq *s, uint8_t *dense, bool load) {
+static void transfer_all(const hr_kv_cache *c, const hr_kv_seq *s, uint8_t *dense, bool load) {
     const bool hole = hr_kv_any_gone(s);
     for (uint32_t l = 0; l < s->g->n_layers; l++) {
         for (uint32_t h = 0; h < s->g->n_heads; h++) {
@@ -160,16 +166,16 @@ static void transfer_all(const hr_kv_seq *s, uint8_t *dense, bool load) {
                 const bool keys = x == HR_KV_K || x == HR_KV_KS;
                 const uint32_t len = keys ? hr_kv_closed(s->g, s->len) : s->len;
                 if (!s->g->row_bytes[x]) continue;
-                dense = transfer(s, l, h, x, 0, hole && s->gone_from < len ? s->gone_from : len, dense, load);
-                if (hole) dense = transfer(s, l, h, x, s->gone_to, len, dense, load);
-                if (x == HR_KV_KS && s->open) dense = transfer_open(s, l, h, dense, load);
+                dense = transfer(c, s, l, h, x, 0, hole && s->gone_from < len ? s->gone_from : len, dense, load);
+                if (hole) dense = transfer(c, s, l, h, x, s->gone_to, len, dense, load);
+                if (x == HR_KV_KS && s->open) dense = transfer_open(c, s, l, h, dense, load);
             }
         }
     }
 }
 
 void hr_kv_cache_save(const hr_kv_cache *c, uint32_t seq, void *out) {
-    transfer_all(&c->seqs[seq], out, false);
+    transfer_all(c, &c->seqs[seq], out, false);
 }
 
 hr_status hr_kv_cache_load(hr_kv_cache *c, uint32_t seq, const void *saved, uint32_t len, uint32_t gone_from,
@@ -187,6 +193,6 @@ hr_status hr_kv_cache_load(hr_kv_cache *c, uint32_t seq, const void *saved, uint
     s->len = len;
     s->gone_from = gone_from < gone_to ? gone_from : 0, s->gone_to = gone_from < gone_to ? gone_to : 0;
     c->slots[seq].known = c->slots[seq].hashed = 0; /* nobody says that these are the rows of the prompt */
-    transfer_all(s, (uint8_t *)(uintptr_t)saved, true);
+    transfer_all(c, s, (uint8_t *)(uintptr_t)saved, true);
     return HR_OK;
 }
