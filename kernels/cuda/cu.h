@@ -23,6 +23,10 @@
 /* HR_KERNEL(gemv_bf16, 256, hr_cuda_matmul, p) { ... }: threads of a block at most, the struct of the family, its name. */
 #define HR_KERNEL(name, threads, params, p) \
     extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ params p)
+/* With at least `blocks` of its blocks on a multiprocessor at a time: what the compiler may spend on registers. Without that it
+ * can prefer to spill. */
+#define HR_KERNEL_RESIDENT(name, threads, blocks, params, p) \
+    extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ params p)
 /* Of a template: HR_KERNEL_OF(gemv_bf16, 256, hr_cuda_matmul, (gemv<HR_BF16>)) makes the symbol. */
 #define HR_KERNEL_OF(name, threads, params, body) \
     HR_KERNEL(name, threads, params, p) {         \
@@ -100,6 +104,8 @@ __device__ static inline void hr_mma_e4m3(float c[4], const uint32_t a[4], const
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
+#else
+#define HR_KERNEL_RESIDENT(name, threads, blocks, params, p) HR_KERNEL(name, threads, params, p)
 #endif /* HR_CUDA_ON_CPU */
 
 /* 16 bytes at once. */
