@@ -134,10 +134,10 @@ enum { HR_CUDA_SPLITS = 64 };
  * top-p, min-p, draw by splitmix64 from rng[i], which moves on once a draw; NaN counts as -infinity, lowest id of equals).
  * temperature 0: argmax. top_k of more than HR_CUDA_TOP_K or 0 with a temperature: not done here (out = -1). */
 typedef struct hr_cuda_sample {
-    const hr_cuda_batch *batch;
-    const float *logits; /* [n][vocab] */
-    int32_t *out;        /* [n] */
-    uint64_t *rng;       /* [n] */
+    const hr_cuda_batch *batch; /* NULL: all n rows; else batch->n_logits of them */
+    const float *logits;        /* [n][vocab] */
+    int32_t *out;               /* [n] */
+    uint64_t *rng;              /* [n] */
     void *workspace;
     uint32_t n, vocab, top_k;
     float temperature, top_p, min_p;
