@@ -168,10 +168,18 @@ $(BUILD)/cuda/images.o: $(BUILD)/cuda/images.S $(foreach n,$(CUDA_NAMES),$(BUILD
 
 # The same kernels, run on the CPU: tests/cuda_on_cpu has the machine, and libraries that stand in for those of CUDA.
 ifneq ($(HAVE_CUDA),)
-SHIM_FLAGS = -std=c++17 -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),-include tests/cuda_on_cpu/shim_device.hpp) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Werror $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+# Kernels and libraries are built with sanitizers, the machine is not: what it does is no access of a kernel (nor a memcpy of libc's).
+SHIM_SAN   = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
+SHIM_FLAGS = -std=c++17 -D_Thread_local=__thread -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),-include tests/cuda_on_cpu/shim_device.hpp) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Wno-unknown-pragmas -Werror $(SHIM_SAN)
+$(BUILD)/shim/shim_%.o: SHIM_SAN = -O2 -fno-tree-loop-distribute-patterns $(if $(findstring address,$(SAN)),-DHR_SHIM_ASAN) $(if $(findstring thread,$(SAN)),-DHR_SHIM_TSAN)
 SHIM_OBJ  := $(patsubst kernels/cuda/%.cu,$(BUILD)/shim/kernels/%.o,$(CUDA_SRC)) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.o,$(wildcard tests/cuda_on_cpu/shim_*.cpp))
+SHIM_TEST_OBJ := $(BUILD)/shim/test_kernels.o
 FAKES     := $(patsubst tests/cuda_on_cpu/fake_%.cpp,$(BUILD)/tests/lib%_fake.so,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
 $(BUILD)/shim/kernels/%.o: kernels/cuda/%.cu $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)
+	$(quiet)$(CXX) $(SHIM_FLAGS) -x c++ -c -o $@ $<
+$(SHIM_TEST_OBJ): tests/cuda_on_cpu/test_kernels.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(quiet)$(CXX) $(SHIM_FLAGS) -x c++ -c -o $@ $<
@@ -179,7 +187,7 @@ $(BUILD)/shim/%.o: tests/cuda_on_cpu/%.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
 	$(quiet)$(CXX) $(SHIM_FLAGS) -c -o $@ $<
-$(BUILD)/libcuda_shim.a: $(SHIM_OBJ)
+$(BUILD)/libcuda_shim.a: $(SHIM_OBJ) $(SHIM_TEST_OBJ)
 	$(call say,AR,$@)
 	@rm -f $@
 	$(quiet)ar rcs $@ $^
@@ -193,7 +201,7 @@ $(BUILD)/tests/test_cuda_%: $(BUILD)/obj/tests/test_cuda_%.o $(LIBS) $(BUILD)/li
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $< -Wl,--whole-archive $(BUILD)/libcuda_shim.a -Wl,--no-whole-archive $(LIBS) $(LDLIBS) -lcmocka -lstdc++
 $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_gpu_*.c)): | $(FAKES) $(BUILD)/headroom
--include $(SHIM_OBJ:.o=.d) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.d,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
+-include $(SHIM_OBJ:.o=.d) $(SHIM_TEST_OBJ:.o=.d) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.d,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
 endif
 
 # The micro-benchmarks: C families, and one C++ file that gives them to Google Benchmark. No part of `make`.
