@@ -170,7 +170,7 @@ $(BUILD)/cuda/images.o: $(BUILD)/cuda/images.S $(foreach n,$(CUDA_NAMES),$(BUILD
 ifneq ($(HAVE_CUDA),)
 # Kernels and libraries are built with sanitizers, the machine is not: what it does is no access of a kernel (nor a memcpy of libc's).
 SHIM_SAN   = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
-SHIM_FLAGS = -std=c++17 -D_Thread_local=__thread -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),-include tests/cuda_on_cpu/shim_device.hpp) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Wno-unknown-pragmas -Werror $(SHIM_SAN)
+SHIM_FLAGS = -std=c++17 -D_Thread_local=__thread -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),-include tests/cuda_on_cpu/shim_device.hpp) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Wno-unknown-pragmas -Wno-parentheses -Werror $(SHIM_SAN)
 $(BUILD)/shim/shim_%.o: SHIM_SAN = -O2 -fno-tree-loop-distribute-patterns $(if $(findstring address,$(SAN)),-DHR_SHIM_ASAN) $(if $(findstring thread,$(SAN)),-DHR_SHIM_TSAN)
 SHIM_OBJ  := $(patsubst kernels/cuda/%.cu,$(BUILD)/shim/kernels/%.o,$(CUDA_SRC)) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.o,$(wildcard tests/cuda_on_cpu/shim_*.cpp))
 SHIM_TEST_OBJ := $(BUILD)/shim/test_kernels.o
