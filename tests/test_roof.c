@@ -1,10 +1,10 @@
 /* The ceilings: what can be checked without believing a clock. */
 #include "tests/hr_test.h"
 
-#include "harness/roof/knees.h"
 #include "harness/roof/limits.h"
 #include "harness/roof/microarch.h"
 #include "harness/roof/roof.h"
+#include "kernels/base/knees.h"
 #include "kernels/base/memory.h"
 
 #include <sched.h>

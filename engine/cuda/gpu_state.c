@@ -1,4 +1,5 @@
 /* gpu_state.c - the state of a GPU beside what is measured on it, and its power limit. */
+#include "engine/cuda/gpu_probe.h"
 #include "engine/nvml.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ hr_status hr_gpu_state_get(int device, unsigned units, hr_gpu_state *out) {
                           .energy_j = NAN,
                           .slowed_s = NAN};
     for (int u = 0; u < HR_UNIT_COUNT; u++) out->gflop_s[u] = NAN;
-    (void)units;
+    if (units) HR_TRY(hr_gpu_probe_state(device, units, out));
     if (find(device, &nvml) == HR_OK) hr_nvml_read(nvml, out); /* after the probes: the clocks of a busy device */
     return HR_OK;
 }

@@ -1,7 +1,7 @@
 /* The full measurement: reading rate over the working set, the levels found in it, and the peak of each unit. */
-#include "harness/roof/knees.h"
 #include "harness/roof/roofs_state.h"
 #include "harness/stats/stats.h"
+#include "kernels/base/knees.h"
 
 #include <math.h>
 #include <string.h>

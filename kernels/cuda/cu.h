@@ -104,8 +104,15 @@ __device__ static inline void hr_mma_e4m3(float c[4], const uint32_t a[4], const
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
+/* 16 bytes from the second-level cache or beyond it, past L1. */
+__device__ static inline uint4 hr_load16_l2(const void *p) {
+    uint4 v;
+    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];\n" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+    return v;
+}
 #else
 #define HR_KERNEL_RESIDENT(name, threads, blocks, params, p) HR_KERNEL(name, threads, params, p)
+#define hr_load16_l2                                         hr_load16
 #endif /* HR_CUDA_ON_CPU */
 
 /* 16 bytes at once. */

@@ -1,4 +1,4 @@
-#include "harness/roof/knees.h"
+#include "kernels/base/knees.h"
 
 #include <math.h>
 
