@@ -17,6 +17,8 @@ typedef struct hr_backend {
      * close is called. */
     hr_status (*open)(hr_engine *e);
     void (*close)(hr_engine *e);
+    size_t (*run_bytes)(const hr_sizes *sizes);              /* of run state that open maps; nothing is opened */
+    void (*facts)(const hr_engine *e, hr_engine_facts *out); /* adds what the backend alone knows */
 
     /* Before the first op of a pass, and after its last: logits of the batch are where `logits` finds them. */
     hr_status (*begin)(hr_pass *p);
@@ -40,6 +42,8 @@ typedef struct hr_backend {
     int32_t (*sample)(hr_engine *e, size_t i, const hr_sampling *how, uint64_t *rng);
 } hr_backend;
 
+/* The backend of a device; ERR_UNSUPPORTED where it was not built. */
+hr_status hr_backend_of(int device, const hr_backend **out);
 extern const hr_backend hr_backend_cpu;
 #ifdef HR_HAVE_CUDA
 extern const hr_backend hr_backend_cuda;

@@ -117,6 +117,7 @@ const char *hr_fused_name(const char *fused, const char *kernel) {
 static unsigned families_of(hr_op op) {
     switch (op) {
     case HR_OP_QKV:
+        return 1u << HR_FAM_MATMUL | 1u << HR_FAM_FINISH;
     case HR_OP_OUT:
     case HR_OP_DOWN:
     case HR_OP_HEAD:
@@ -138,9 +139,13 @@ static unsigned families_of(hr_op op) {
     }
 }
 
-static const hr_kernel *row_of(hr_op op, const char *name) {
+static const hr_kernel *row_at(bool cuda, size_t i) {
+    return cuda ? hr_cuda_kernel_at(i) : hr_kernel_at(i);
+}
+
+static const hr_kernel *row_of(bool cuda, hr_op op, const char *name) {
     const hr_kernel *k;
-    for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++)
+    for (size_t i = 0; (k = row_at(cuda, i)) != NULL; i++)
         if (families_of(op) >> k->family & 1u && !strcmp(k->name, name)) return k;
     return NULL;
 }
@@ -172,12 +177,13 @@ hr_status hr_kernel_force_add(hr_engine_config *c, const char *text) {
         HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: write it as op=name, as down=matmul_f32_generic", text);
     hr_op op;
     HR_TRY(parse_op(text, (size_t)(equals - text), &op));
-    if (!row_of(op, equals + 1)) {
+    if (!row_of(false, op, equals + 1) && !row_of(true, op, equals + 1)) {
         const char *words[256] = {0};
         const hr_kernel *k;
         size_t n = 0;
-        for (size_t i = 0; (k = hr_kernel_at(i)) != NULL && n < 255; i++)
-            if (families_of(op) >> k->family & 1u) words[n++] = k->name;
+        for (int cuda = 0; cuda < 2; cuda++)
+            for (size_t i = 0; (k = row_at(cuda, i)) != NULL && n < 255; i++)
+                if (families_of(op) >> k->family & 1u) words[n++] = k->name;
         const char *near = hr_nearest(equals + 1, words);
         HR_FAIL(HR_ERR_USAGE, "--kernel %.80s: no row of that name computes %s; %s%s", text, hr_op_names[op],
                 near ? "the nearest is " : "`headroom kernels` lists them", near ? near : "");
@@ -226,6 +232,7 @@ static uint32_t dtypes_met(const hr_kernel *k, hr_op op, const hr_model_info *in
     case HR_FAM_ATTN:
     case HR_FAM_ATTN_MERGE:
     case HR_FAM_KV_APPEND:
+    case HR_FAM_FINISH:
         return 1u << c->k_type;
     default:
         return 1u << HR_F32;
@@ -242,8 +249,9 @@ static bool fits_some_pass(const hr_kernel *k, uint32_t dtypes, const hr_engine_
                          .n = k->n_min > 1 ? k->n_min : 1,
                          .order = order,
                          .flash = c->flash,
-                         .name = k->name};
-    for (int t = 0; t < HR_DTYPE_COUNT; t++) {
+                         .name = k->name,
+                         .cuda = k->cuda};
+    for (int t = 0; t <= HR_I4KC; t++) {
         q.dtype = (hr_dtype)t;
         if (dtypes >> t & 1u && hr_kernel_choose(&q)) return true;
     }
@@ -255,9 +263,12 @@ hr_status hr_kernel_forces_fit(const hr_engine_config *c, const hr_model_info *i
     for (uint32_t i = 0; i < c->n_forces; i++) {
         const hr_op op = c->forces[i].op;
         const char *name = c->forces[i].name, *word = hr_op_names[op];
-        const hr_kernel *k = row_of(op, name);
+        const bool gpu = c->device >= 0;
+        const hr_kernel *k = row_of(gpu, op, name);
+        if (!k && row_of(!gpu, op, name))
+            HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row runs on %s alone", word, name, gpu ? "the CPU" : "GPUs");
         if (!k) HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: there is no such row", word, name);
-        if (k->isa > isa || (k->needs & ~hr_cpu_features()))
+        if (!gpu && (k->isa > isa || (k->needs & ~hr_cpu_features())))
             HR_FAIL(HR_ERR_USAGE, "--kernel %s=%s: the row needs %s; this runs on %s", word, name, hr_isa_name(k->isa),
                     hr_isa_name(isa));
         if (k->act >= 0 && k->act != (int)act)

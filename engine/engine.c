@@ -28,6 +28,28 @@ hr_engine_config hr_engine_config_default(void) {
 
 /* ---- opening ---- */
 
+#ifdef HR_HAVE_CUDA
+static const hr_backend *const cuda_backend = &hr_backend_cuda;
+#else
+static const hr_backend *const cuda_backend = NULL;
+#endif
+
+hr_status hr_backend_of(int device, const hr_backend **out) {
+    *out = device < 0 ? &hr_backend_cpu : cuda_backend;
+    if (!*out)
+        HR_FAIL(HR_ERR_UNSUPPORTED,
+                "cuda:%d: this build has no CUDA backend; build it where the CUDA toolkit is (make CUDA=FOLDER)",
+                device);
+    return HR_OK;
+}
+
+/* --act auto on a GPU: f32 for weights of f32, else bf16, which all of its products take. */
+static hr_act resolve_gpu_act(const hr_model *m, int wanted) {
+    const hr_mat *w = &m->layers[0].wq;
+    if (wanted >= 0) return (hr_act)wanted;
+    return w->dtype == HR_F32 && m->head.dtype == HR_F32 ? HR_ACT_F32 : HR_ACT_BF16;
+}
+
 /* --act auto: int8 for quantized weights (int8-row where their groups are longer than 32), bf16 for 16-bit weights where the ISA has the unit, else f32. */
 static hr_act resolve_act(const hr_model *m, int wanted, hr_isa isa) {
     if (wanted >= 0) return (hr_act)wanted;
@@ -48,6 +70,7 @@ static hr_act resolve_act(const hr_model *m, int wanted, hr_isa isa) {
 
 static hr_status check_config(const hr_model_info *info, hr_engine_config *c, hr_isa *isa) {
     HR_TRY(hr_isa_resolve(c->isa, isa));
+    if (c->device >= 0) c->threads = 1; /* no team: the caller's thread launches */
     if (c->threads == 0) c->threads = hr_physical_cores();
     if (c->max_seqs < 1) HR_FAIL(HR_ERR_USAGE, "sequences: 0 is too few; at least 1");
     if (c->ubatch < 1 || c->batch < 1) HR_FAIL(HR_ERR_USAGE, "-b and -ub: at least 1 token");
@@ -88,12 +111,13 @@ hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *conf
     hr_engine_config c = *config;
     hr_isa isa;
     HR_TRY(check_config(info, &c, &isa));
+    const hr_backend *backend;
+    HR_TRY(hr_backend_of(c.device, &backend));
     *arena = 0;
     for (int act = 0; act < HR_ACT_COUNT; act++) { /* auto: the largest, as the weights' types are not known here */
         if (c.act >= 0 && c.act != act) continue;
         hr_sizes sizes = hr_sizes_of(info, &c, (hr_act)act);
-        hr_buffers unused;
-        const size_t bytes = hr_buffers_place(&sizes, NULL, &unused);
+        const size_t bytes = backend->run_bytes(&sizes);
         if (bytes > *arena) *arena = bytes;
     }
     hr_kv_cache_config cache;
@@ -103,7 +127,11 @@ hr_status hr_engine_plan(const hr_model_info *info, const hr_engine_config *conf
 
 static hr_status open_engine(hr_engine *e) {
     HR_TRY(check_config(&e->model->info, &e->config, &e->isa));
-    e->act = resolve_act(e->model, e->config.act, e->isa);
+    if (e->model->n_unmade && !hr_engine_on_gpu(e))
+        HR_FAIL(HR_ERR_UNSUPPORTED, "%s: its weights are made on a GPU; the CPU needs them loaded",
+                e->model->info.filename);
+    e->act =
+        hr_engine_on_gpu(e) ? resolve_gpu_act(e->model, e->config.act) : resolve_act(e->model, e->config.act, e->isa);
     HR_TRY(hr_kernel_forces_fit(&e->config, &e->model->info, e->isa, e->act));
     HR_TRY(hr_probe_init(&e->probe));
     if (e->probe.level >= HR_NVTX_LAYER) hr_nvtx_name_layers(e->model->info.n_layers);
@@ -112,12 +140,14 @@ static hr_status open_engine(hr_engine *e) {
 
 hr_status hr_engine_create(const hr_model *model, const hr_engine_config *config, hr_engine **out) {
     *out = NULL;
-    HR_TRY(hr_tune(NULL));
+    const hr_backend *backend;
+    HR_TRY(hr_backend_of(config->device, &backend));
+    if (config->device < 0) HR_TRY(hr_tune(NULL));
     hr_engine *e = hr_calloc(1, sizeof *e);
     if (!e) HR_FAIL(HR_ERR_MEMORY, "out of memory for an engine");
     e->model = model;
     e->config = *config;
-    e->backend = &hr_backend_cpu;
+    e->backend = backend;
     hr_status status = open_engine(e);
     if (status != HR_OK) {
         hr_engine_destroy(e);
@@ -141,7 +171,8 @@ hr_engine_facts hr_engine_get_facts(const hr_engine *e) {
                          .arena_bytes = e->arena_bytes,
                          .kv_bytes = hr_kv_cache_mapped(e->kv),
                          .huge_pages = e->huge_pages,
-                         .pinned = hr_pool_pinned(e->pool)};
+                         .device = e->config.device};
+    e->backend->facts(e, &f);
     hr_kv_cache_bytes(e->kv, &f.kv_bytes_needed, &f.kv_bytes_touched);
     return f;
 }
@@ -266,7 +297,9 @@ hr_status hr_engine_decode(hr_engine *e, const uint32_t *seqs, const int32_t *to
                       .logit_rows = e->b.logit_rows,
                       .n_logits = (uint32_t)n,
                       .logits = e->b.logits};
-    return hr_forward(e, &batch);
+    const hr_status status = hr_forward(e, &batch);
+    for (size_t i = 0; status != HR_OK && i < n; i++) hr_kv_cache_cut(e->kv, seqs[i], e->b.segments[i].pos0);
+    return status;
 }
 
 const float *hr_engine_logits(const hr_engine *e, size_t i) {

@@ -176,6 +176,9 @@ typedef struct hr_engine_config {
     bool graphs;          /* decode steps as captured graphs, one a batch bucket */
     hr_gpu_memory memory; /* of weights and KV */
     bool cublaslt;        /* products of 16 tokens and more by cuBLASLt where it fits (else our own) */
+    /* NULL, or called now and then, 0..1, while create brings the weights to a GPU. */
+    void (*progress)(double share, void *context);
+    void *context;
 } hr_engine_config;
 /* Adds "op=name" of --kernel. ERR_USAGE, with the nearest spelling, when there is no such class or row; whether it fits
  * the model is seen by create. */
@@ -224,10 +227,11 @@ typedef struct hr_engine_facts {
     bool huge_pages; /* huge pages were obtained for weights, KV or arena (AnonHugePages of the process grew) */
     bool pinned;
     int device;
-    bool simulated;   /* by a driver that runs kernels on the CPU */
-    bool graphs;      /* decode steps are replayed graphs */
-    const char *gemm; /* "cublasLt", "own"; NULL on the CPU */
-    double device_ns; /* of the last pass by the device's own events; 0 on the CPU */
+    bool simulated;       /* by a driver that runs kernels on the CPU */
+    bool graphs;          /* decode steps are replayed graphs */
+    const char *gemm;     /* "cublasLt", "own"; NULL on the CPU */
+    const char *gemm_why; /* why it is not cuBLASLt though that was asked for; NULL: nothing is to be said */
+    double device_ns;     /* of the last pass by the device's own events; 0 on the CPU */
 } hr_engine_facts;
 hr_engine_facts hr_engine_get_facts(const hr_engine *engine);
 

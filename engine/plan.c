@@ -10,6 +10,7 @@
 /* The row for an op class: one of --kernel where its row fits, else the best. */
 static const hr_kernel *choose(const hr_engine *e, hr_op op, hr_kernel_query q) {
     q.isa = e->isa, q.act = e->act, q.dtype2 = e->config.v_type, q.flash = e->config.flash;
+    q.cuda = hr_engine_on_gpu(e);
     for (uint32_t i = 0; i < e->config.n_forces; i++) {
         if (e->config.forces[i].op != op) continue;
         q.name = e->config.forces[i].name;
@@ -34,7 +35,20 @@ void hr_plan_choose(const hr_engine *e, uint32_t n, uint32_t n_q, hr_plan *out) 
     out->glu = ROW(HR_OP_GATE_UP, HR_FAM_GLU, embed, n);
     out->append = ROW(HR_OP_KV_APPEND, HR_FAM_KV_APPEND, k, n);
     out->embed = ROW(HR_OP_EMBED, HR_FAM_EMBED, embed, n);
+    out->add = out->finish = out->sample = out->copy = NULL;
+    if (hr_engine_on_gpu(e)) {
+        out->add = ROW(HR_OP_OUT, HR_FAM_ADD, embed, n);
+        out->finish = ROW(HR_OP_QKV, HR_FAM_FINISH, k, n);
+        out->sample = ROW(HR_OP_SAMPLE, HR_FAM_SAMPLE, embed, n);
+        out->copy = ROW(HR_OP_COUNT, HR_FAM_KV_COPY, k, n);
+    }
 #undef ROW
+}
+
+static bool is_forced(const hr_engine *e, hr_op op) {
+    for (uint32_t i = 0; i < e->config.n_forces; i++)
+        if (e->config.forces[i].op == op) return true;
+    return false;
 }
 
 static const hr_kernel *product(const hr_engine *e, hr_plan *p, hr_op op, const hr_mat *w, uint32_t tile) {
@@ -43,7 +57,9 @@ static const hr_kernel *product(const hr_engine *e, hr_plan *p, hr_op op, const 
         if (k->op == op && k->dtype == w->dtype && k->order == w->order && k->tile == tile) return k->kernel;
     }
     const hr_kernel_query q = {.family = HR_FAM_MATMUL, .dtype = w->dtype, .order = w->order, .n = p->n, .tile = tile};
-    const hr_kernel *kernel = choose(e, op, q);
+    const bool by_library =
+        e->gemm && p->n >= HR_GEMM_TOKENS && e->gemm->dtypes >> w->dtype & 1u && e->gemm->act == (int)e->act;
+    const hr_kernel *kernel = by_library && !is_forced(e, op) ? e->gemm : choose(e, op, q);
     if (p->n_products < sizeof p->products / sizeof *p->products)
         p->products[p->n_products++] = (struct hr_plan_product){op, w->dtype, w->order, tile, kernel};
     return kernel;
@@ -53,13 +69,20 @@ void hr_plan_group(const hr_engine *e, hr_plan *p, hr_op op, const hr_mat *const
     out->n = n, out->acts = p->acts, out->tile = 0;
     for (size_t i = 0; i < n; i++) {
         const hr_kernel *row = out->rows[i] = product(e, p, op, mats[i], out->tile);
-        if (!row->tile || out->tile) continue;
+        if (!row || !row->tile || out->tile) continue;
         out->tile = row->tile;
         if (row->isa != p->acts->isa) { /* tiles are private to an ISA; the values are the same on all */
             hr_kernel_query q = {.family = HR_FAM_ACTS, .isa = row->isa, .act = e->act, .n = p->n};
             out->acts = hr_kernel_choose(&q);
         }
     }
+}
+
+uint32_t hr_engine_bucket(const hr_engine *e, uint32_t n) {
+    uint32_t bucket = 1;
+    if (!hr_engine_on_gpu(e) || !e->config.graphs) return n;
+    while (bucket < n) bucket *= 2;
+    return bucket < e->config.max_seqs ? bucket : e->config.max_seqs;
 }
 
 hr_plan *hr_engine_plan_for(hr_engine *e, uint32_t n, uint32_t n_q) {
@@ -81,7 +104,8 @@ static const char *product_name(const hr_engine *e, hr_plan *p, hr_op op, const 
 }
 
 json_t *hr_engine_kernels(const hr_engine *e, hr_phase phase, size_t n) {
-    const uint32_t tokens = n < 1 ? 1 : n > e->sizes.tokens ? e->sizes.tokens : (uint32_t)n;
+    uint32_t tokens = n < 1 ? 1 : n > e->sizes.tokens ? e->sizes.tokens : (uint32_t)n;
+    if (phase == HR_PHASE_DECODE && tokens <= e->config.max_seqs) tokens = hr_engine_bucket(e, tokens);
     hr_plan p, head;
     hr_plan_choose(e, tokens, phase == HR_PHASE_PREFILL ? tokens : 1, &p);
     hr_plan_choose(e, phase == HR_PHASE_PREFILL ? 1 : tokens, 1, &head);
@@ -162,7 +186,7 @@ static hr_work attention_work(const hr_engine *e, const hr_plan *p, uint32_t pos
 hr_step_work hr_engine_decode_work(const hr_engine *e, size_t n, double context) {
     hr_step_work sum = {0};
     hr_plan p;
-    hr_plan_choose(e, (uint32_t)n, 1, &p);
+    hr_plan_choose(e, hr_engine_bucket(e, (uint32_t)n), 1, &p);
     add_weights(e, &p, &p, n, n, &sum);
     /* a fractional context lies between two whole ones; both costs are linear in it */
     const double whole = floor(context), part = context - whole;

@@ -177,6 +177,7 @@ void hr_probe_leave_(hr_probe *p) {
     if (p->level >= HR_NVTX_OP) hr_nvtx_pop();
     hr_op_record *kept = p->paused ? NULL : next_element(&p->records);
     if (kept) *kept = *r;
+    p->kept = kept;
 }
 
 void hr_probe_pass_begin_(hr_probe *p, hr_phase phase, uint32_t tokens) {

@@ -28,6 +28,7 @@ typedef struct hr_probe {
     bool paused;
     double plant[HR_OP_COUNT]; /* share of the op's own time to spin after it */
     hr_op_record current;      /* phase, pass and tokens; the op that runs */
+    hr_op_record *kept;        /* where the last op's record is kept; NULL: nowhere */
 } hr_probe;
 
 /* Reads HEADROOM_PLANT=OP:X%[,OP:X%] (OP an op class or `all`): ERR_USAGE when it is malformed. */

@@ -26,9 +26,10 @@ typedef struct hr_batch {
 } hr_batch;
 
 enum {
-    HR_GROUP_MAX = 3,         /* products over the same activations at most: Q, K, V */
-    HR_OWN_TOKENS = 4,        /* up to here fused ops make activations in each thread rather than wait for each other */
-    HR_KEPT_ROWS = 64,        /* rows of logits whose best are kept at most */
+    HR_GROUP_MAX = 3,  /* products over the same activations at most: Q, K, V */
+    HR_OWN_TOKENS = 4, /* up to here fused ops make activations in each thread rather than wait for each other */
+    HR_KEPT_ROWS = 64, /* rows of logits whose best are kept at most */
+    HR_GEMM_TOKENS = 16,
     HR_PART_BYTES = 128 << 10 /* results of products that a thread works on while they are in its caches */
 };
 
@@ -45,6 +46,7 @@ typedef struct hr_group {
 typedef struct hr_plan {
     uint32_t n, n_q; /* n 0: none yet */
     const hr_kernel *acts, *attn, *merge, *norm, *rope, *glu, *append, *embed;
+    const hr_kernel *add, *finish, *sample, *copy; /* GPUs alone; where there is no row, NULL */
     struct hr_plan_product {
         hr_op op;
         hr_dtype dtype;
@@ -109,11 +111,18 @@ struct hr_engine {
     uint32_t kept_rows;       /* rows of them whose best are in b.kept; 0: none */
     uint32_t keep;            /* how many of a row's best the next head keeps in each thread */
     bool huge_pages;
+    struct hr_cuda *cuda;  /* of a GPU: engine/cuda */
+    const hr_kernel *gemm; /* the row for products that a library computes from HR_GEMM_TOKENS on; NULL: none does */
 };
 
 /* One pass: embed -> layers -> logits. All checks are done: what fails is the backend's device. */
 hr_status hr_forward(hr_engine *engine, const hr_batch *batch);
 
+static inline bool hr_engine_on_gpu(const hr_engine *e) {
+    return e->config.device >= 0;
+}
+/* Tokens that a decode step of n is launched for: on a GPU with graphs the next power of two, as one graph serves them all. */
+uint32_t hr_engine_bucket(const hr_engine *engine, uint32_t n);
 /* Kernels for n tokens a pass, n_q a segment (cached). */
 hr_plan *hr_engine_plan_for(hr_engine *engine, uint32_t n, uint32_t n_q);
 void hr_plan_choose(const hr_engine *engine, uint32_t n, uint32_t n_q, hr_plan *out);

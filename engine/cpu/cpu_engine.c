@@ -47,6 +47,15 @@ void hr_cpu_close(hr_engine *e) {
     hr_pages_free(e->arena, e->arena_bytes);
 }
 
+size_t hr_cpu_run_bytes(const hr_sizes *sizes) {
+    hr_buffers unused;
+    return hr_buffers_place(sizes, NULL, &unused);
+}
+
+void hr_cpu_facts(const hr_engine *e, hr_engine_facts *out) {
+    out->pinned = hr_pool_pinned(e->pool);
+}
+
 const float *hr_cpu_logits(hr_engine *e, size_t i) {
     return e->last_logits + i * e->sizes.vocab;
 }

@@ -456,6 +456,8 @@ static hr_status cpu_end(hr_pass *p) {
 const hr_backend hr_backend_cpu = {.name = "cpu",
                                    .open = hr_cpu_open,
                                    .close = hr_cpu_close,
+                                   .run_bytes = hr_cpu_run_bytes,
+                                   .facts = hr_cpu_facts,
                                    .begin = cpu_begin,
                                    .end = cpu_end,
                                    .embed = cpu_embed,

@@ -73,6 +73,8 @@ void hr_cpu_fused_head(hr_cpu_pass *p); /* the products are set; keeps the best 
 /* Opening and closing, logits and tokens (cpu_engine.c). */
 hr_status hr_cpu_open(hr_engine *e);
 void hr_cpu_close(hr_engine *e);
+size_t hr_cpu_run_bytes(const hr_sizes *sizes);
+void hr_cpu_facts(const hr_engine *e, hr_engine_facts *out);
 const float *hr_cpu_logits(hr_engine *e, size_t i);
 int32_t hr_cpu_sample(hr_engine *e, size_t i, const hr_sampling *how, uint64_t *rng);
 

@@ -228,6 +228,17 @@ static hr_status go_through_mats(const hr_plan *plan, char *arena, const char *f
     return HR_OK;
 }
 
+hr_status hr_unmade_rows(const hr_unmade *u, size_t row0, size_t n, float *room, void *data, uint16_t *scales) {
+    const hr_draw draw = {u->key, u->center, u->std};
+    const size_t bytes = hr_row_bytes(u->mat->dtype, u->mat->cols), groups = hr_row_scales(u->mat->dtype, u->mat->cols);
+    for (size_t i = 0; i < n; i++) {
+        hr_synth_row(&draw, row0 + i, u->mat->cols, room);
+        HR_TRY(hr_quantize_row(u->mat->dtype, room, u->mat->cols, (char *)data + i * bytes,
+                               groups ? scales + i * groups : NULL));
+    }
+    return HR_OK;
+}
+
 hr_status hr_plan_fill(const hr_plan *plan, void *arena, const char *file, const hr_load_options *options) {
     char *base = arena;
     for (size_t i = 0; i < plan->n_vecs; i++) {
@@ -239,6 +250,7 @@ hr_status hr_plan_fill(const hr_plan *plan, void *arena, const char *file, const
             HR_FAIL(HR_ERR_INPUT, "%s: tensor '%s' holds NaN or infinity; fetch the model again", file, v->name);
         *v->slot = out;
     }
+    if (plan->unmade) return HR_OK;
     HR_TRY(go_through_mats(plan, base, file, options));
     for (size_t i = 0; i < plan->n_mats; i++) {
         const hr_plan_mat *m = &plan->mats[i];

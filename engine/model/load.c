@@ -57,12 +57,29 @@ static hr_status load_weights(hr_opened *o, const hr_load_options *options) {
     return HR_OK;
 }
 
+/* Who makes the matrices later needs to know how. */
+static hr_status list_unmade(hr_opened *o) {
+    hr_model *model = o->model;
+    if (!o->plan.unmade) return HR_OK;
+    model->unmade = hr_calloc(o->plan.n_mats, sizeof *model->unmade);
+    if (!model->unmade) HR_FAIL(HR_ERR_MEMORY, "%s: out of memory", model->info.filename);
+    model->n_unmade = o->plan.n_mats;
+    for (size_t i = 0; i < o->plan.n_mats; i++) {
+        const hr_plan_mat *m = &o->plan.mats[i];
+        model->unmade[i] = (hr_unmade){m->slot, m->draw.key, m->draw.center, m->draw.std};
+    }
+    return HR_OK;
+}
+
 static hr_status load(hr_opened *o, const hr_load_options *options) {
     HR_TRY(refuse_unsupported(o));
-    HR_TRY(hr_opened_layout(o, options->quant, options->order, options->copy));
+    const hr_order order = options->on_device ? HR_ORDER_ROWS : options->order;
+    o->plan.unmade = options->on_device && o->model->info.synthetic;
+    HR_TRY(hr_opened_layout(o, options->quant, order, options->copy));
     HR_TRY(check_memory(o));
     HR_TRY(attach_tokenizer(o));
-    return load_weights(o, options);
+    HR_TRY(load_weights(o, options));
+    return list_unmade(o);
 }
 
 hr_status hr_model_load(const char *spec, const hr_load_options *options, hr_model **out) {
@@ -95,6 +112,7 @@ void hr_model_destroy(hr_model *model) {
     }
     if (model->tokenizer) hr_tokenizer_destroy(model->tokenizer);
     hr_free((void *)(uintptr_t)model->rope_freq);
+    hr_free(model->unmade);
     hr_free(model->layers);
     hr_free(model);
 }

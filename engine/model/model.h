@@ -32,6 +32,15 @@ typedef struct hr_layer {
     const float *q_norm, *k_norm;      /* [head_dim] or NULL */
 } hr_layer;
 
+/* A matrix without data, whose values are drawn where it is used (hr_load_options.on_device). */
+typedef struct hr_unmade {
+    const hr_mat *mat; /* of the model */
+    uint64_t key;      /* of the stream */
+    float center, std;
+} hr_unmade;
+/* Rows row0..row0 + n - 1 as a loaded model would have them, in the order of rows; room: floats [mat->cols]. */
+hr_status hr_unmade_rows(const hr_unmade *unmade, size_t row0, size_t n, float *room, void *data, uint16_t *scales);
+
 struct hr_model {
     hr_model_info info;
     const hr_arch *arch;
@@ -40,9 +49,15 @@ struct hr_model {
     const float *output_norm; /* [dim] */
     const double *rope_freq;  /* [rope_dims / 2] radians a position, scaling (linear, Llama 3, rope_freqs) applied */
     hr_layer *layers;         /* [n_layers] */
+    hr_unmade *unmade; /* [n_unmade] every matrix, in the order embed, head (if it is not tied), layers, or none */
+    size_t n_unmade;
     hr_tokenizer *tokenizer;
     bool huge_pages; /* obtained for some of the weights */
     void *owner;     /* mappings and pages; private to load.c */
 };
+
+/* Bytes of memory that may still be taken without swapping: the least of MemAvailable and what the control groups
+ * leave; UINT64_MAX when nothing says. root: "" or, for tests, a folder that stands for /. */
+uint64_t hr_memory_available(const char *root);
 
 #endif

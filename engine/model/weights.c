@@ -223,7 +223,7 @@ hr_status hr_plan_layout(hr_plan *plan, hr_quant quant, hr_order order, bool cop
                     "%s cannot become %s: its rows of %zu values are no multiple of %u; use another --quant", m->name,
                     hr_dtypes[slot->dtype].name, slot->cols, hr_dtypes[slot->dtype].block_elems);
         plan->weight_bytes += hr_mat_bytes(slot);
-        if (!plan->keep_file) place(plan, m);
+        if (!plan->keep_file && !plan->unmade) place(plan, m);
     }
     for (size_t i = 0; i < plan->n_vecs; i++) {
         hr_plan_vec *v = &plan->vecs[i];

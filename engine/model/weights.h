@@ -48,6 +48,7 @@ typedef struct hr_plan {
     size_t arena_bytes;    /* anonymous memory */
     bool keep_types;       /* matrices keep the file's types: nothing is rounded */
     bool keep_file;        /* and stay in the mapping */
+    bool unmade;           /* set before layout: matrices get no memory and are not filled */
 } hr_plan;
 
 /* Reasons why a model cannot be computed, as inspect lists them. */
@@ -83,10 +84,6 @@ uint64_t hr_plan_elems(const hr_plan *plan);
 
 /* Fills the arena [plan->arena_bytes] from file or generator and sets the slots; file names the model in messages. */
 hr_status hr_plan_fill(const hr_plan *plan, void *arena, const char *file, const hr_load_options *options);
-
-/* Bytes of memory that may still be taken without swapping: the least of MemAvailable and what the control groups
- * leave; UINT64_MAX when nothing says. root: "" or, for tests, a folder that stands for /. */
-uint64_t hr_memory_available(const char *root);
 
 /* "135M", "1B", "1.5B" from a parameter count. */
 void hr_size_label(uint64_t n_params, char *out, size_t size);

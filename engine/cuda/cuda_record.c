@@ -1,0 +1,116 @@
+/* cuda_record.c - times of ops on a GPU: an event before and one after each op, turned into records when the pass has ended.
+ *
+ * While the recorder is on nothing is replayed from graphs, so that every op has its launches. A record is kept by the probe as on
+ * the CPU, with the times at which the host launched; here its place is remembered, and after the wait its times become those of
+ * the device: those of its events, counted from one that the host saw pass. Ops that HEADROOM_PLANT makes slower wait for
+ * the device, as their own time is what is added. */
+#include "engine/cuda/cuda_state.h"
+
+#include "kernels/base/clock.h"
+#include "kernels/base/memory.h"
+
+#include <string.h>
+
+typedef struct timed {
+    hr_op_record *record; /* where the probe keeps it; NULL: nowhere */
+    CUevent from, to;
+} timed;
+
+typedef struct hr_cuda_events {
+    CUevent base;
+    uint64_t base_ns; /* on the host's clock */
+    timed *ops;       /* [capacity] events are made once */
+    size_t capacity, n;
+} hr_cuda_events;
+
+/* Joined or not, an op of a layer leaves at most so many records; and those outside the layers. */
+enum { RECORDS_A_LAYER = 12, RECORDS_BESIDE = 8 };
+
+bool hr_cuda_recording(const hr_engine *e) {
+    return hr_probe_on(&e->probe) && e->probe.records.capacity && !e->probe.paused;
+}
+
+static hr_status make_events(hr_cuda *g, size_t capacity) {
+    hr_cuda_events *all = g->events = hr_calloc(1, sizeof *all);
+    if (!all) HR_FAIL(HR_ERR_MEMORY, "out of memory for events");
+    all->ops = hr_calloc(capacity, sizeof *all->ops);
+    if (!all->ops) HR_FAIL(HR_ERR_MEMORY, "out of memory for events of %zu ops", capacity);
+    HR_CU(g->d, cuEventCreate(&all->base, CU_EVENT_DEFAULT));
+    for (; all->capacity < capacity; all->capacity++) {
+        HR_CU(g->d, cuEventCreate(&all->ops[all->capacity].from, CU_EVENT_DEFAULT));
+        HR_CU(g->d, cuEventCreate(&all->ops[all->capacity].to, CU_EVENT_DEFAULT));
+    }
+    return HR_OK;
+}
+
+void hr_cuda_record_close(hr_cuda *g) {
+    hr_cuda_events *all = g->events;
+    if (!all) return;
+    if (all->base) g->d->cuEventDestroy(all->base);
+    for (size_t i = 0; all->ops && i <= all->capacity; i++) { /* of one that was not finished too */
+        const bool there = i < all->capacity || all->ops[i].from;
+        if (!there) break;
+        g->d->cuEventDestroy(all->ops[i].from);
+        if (all->ops[i].to) g->d->cuEventDestroy(all->ops[i].to);
+    }
+    hr_free(all->ops);
+    hr_free(all);
+    g->events = NULL;
+}
+
+void hr_cuda_record_begin(hr_engine *e) {
+    hr_cuda *g = e->cuda;
+    if (!hr_cuda_recording(e) || g->status != HR_OK) return;
+    if (!g->events) hr_cuda_keep(g, make_events(g, (size_t)RECORDS_A_LAYER * e->model->hp.n_layers + RECORDS_BESIDE));
+    if (g->status != HR_OK) return;
+    g->events->n = 0;
+    (void)HR_CUDA_DO(g, cuEventRecord(g->events->base, g->stream));
+    hr_cuda_wait(g);
+    g->events->base_ns = hr_now_ns();
+}
+
+static timed *next_of(hr_cuda *g) {
+    hr_cuda_events *all = g->events;
+    return all && all->n < all->capacity ? &all->ops[all->n] : NULL;
+}
+
+void hr_cuda_enter(hr_pass *p, hr_op op, const char *kernel, hr_work work) {
+    hr_cuda *g = p->e->cuda;
+    hr_probe *probe = &p->e->probe;
+    hr_probe_enter(probe, op, hr_pass_layer(p), kernel, work);
+    if (!hr_cuda_recording(p->e)) return;
+    timed *t = next_of(g);
+    if (t) (void)HR_CUDA_DO(g, cuEventRecord(t->from, g->stream));
+}
+
+void hr_cuda_leave(hr_pass *p) {
+    hr_cuda *g = p->e->cuda;
+    hr_probe *probe = &p->e->probe;
+    timed *t = hr_cuda_recording(p->e) ? next_of(g) : NULL;
+    if (t) (void)HR_CUDA_DO(g, cuEventRecord(t->to, g->stream));
+    if (probe->planted) hr_cuda_wait(g);
+    probe->kept = NULL;
+    hr_probe_leave(probe);
+    if (!t) return;
+    t->record = probe->kept;
+    g->events->n++;
+}
+
+/* Nanoseconds from the base to an event. */
+static uint64_t since_base(hr_cuda *g, CUevent event) {
+    float ms = 0;
+    if (!HR_CUDA_DO(g, cuEventElapsedTime(&ms, g->events->base, event))) return 0;
+    return ms > 0 ? (uint64_t)((double)ms * 1e6 + 0.5) : 0;
+}
+
+void hr_cuda_record_end(hr_engine *e) {
+    hr_cuda *g = e->cuda;
+    if (!g->events || !hr_cuda_recording(e) || e->probe.planted) return;
+    for (size_t i = 0; i < g->events->n && g->status == HR_OK; i++) {
+        const timed *t = &g->events->ops[i];
+        if (!t->record) continue;
+        t->record->start_ns = g->events->base_ns + since_base(g, t->from);
+        t->record->end_ns = g->events->base_ns + since_base(g, t->to);
+    }
+    g->events->n = 0;
+}
