@@ -1,14 +1,12 @@
-/* Loads of one kind: buffers, launches, times by events; and the state of a GPU from a few of them. */
+/* Loads of one kind: buffers, launches, times by events. */
 #include "engine/cuda/gpu_probe.h"
 #include "kernels/base/random.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { OPERANDS = 32 * 6, MAX_BLOCKS = 1 << 16, FEW_SMS = 2, FEW_THREADS = 64 };
-static const size_t MIB = (size_t)1 << 20;
 
 /* ---- ways -------------------------------------------------------------------------------------------------------- */
 
@@ -215,65 +213,4 @@ void hr_gpu_probe_close(hr_gpu_probe *p) {
     if (p->end) d->cuEventDestroy(p->end);
     if (p->stream) d->cuStreamDestroy(p->stream);
     *p = (hr_gpu_probe){0};
-}
-
-/* ---- state ------------------------------------------------------------------------------------------------------- */
-
-/* Which way is best, and how long a probe must be, is found at a device's first state and kept. */
-enum { DEVICES = 64, TRIED = 6, SHOTS = 5 };
-static struct best {
-    const hr_gpu_way *way;
-    uint32_t passes;
-} known[DEVICES][HR_GPU_LOADS];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static const double PROBE_NS = 1.5e6; /* some 300 times the step of an event and what a launch takes */
-
-static hr_status find_best(hr_gpu_probe *p, hr_gpu_load load, struct best *out) {
-    unsigned n;
-    const hr_gpu_way *ways = hr_gpu_ways(load, &n);
-    double best = 0;
-    for (unsigned i = 0; i < n && i < (p->info.simulated ? 1 : TRIED); i++) {
-        uint32_t passes;
-        double ns, work;
-        HR_TRY(hr_gpu_probe_passes(p, load, &ways[i], p->bytes, PROBE_NS, &passes));
-        HR_TRY(hr_gpu_probe_run(p, load, &ways[i], p->bytes, passes, &ns, &work));
-        if (work / ns > best) best = work / ns, *out = (struct best){&ways[i], passes};
-    }
-    return HR_OK;
-}
-
-static hr_status best_rate(hr_gpu_probe *p, hr_gpu_load load, struct best *best, double *rate) {
-    *rate = 0;
-    if (!best->way) HR_TRY(find_best(p, load, best));
-    for (int shot = 0; shot < (p->info.simulated ? 1 : SHOTS); shot++) {
-        double ns, work;
-        HR_TRY(hr_gpu_probe_run(p, load, best->way, p->bytes, best->passes, &ns, &work));
-        *rate = fmax(*rate, work / ns);
-    }
-    return HR_OK;
-}
-
-static hr_status state(hr_gpu_probe *p, struct best best[HR_GPU_LOADS], unsigned units, hr_gpu_state *out) {
-    static const hr_gpu_load of_unit[HR_UNIT_COUNT] = {
-        [HR_UNIT_FP32] = HR_GPU_FP32, [HR_UNIT_BF16] = HR_GPU_BF16, [HR_UNIT_INT8] = HR_GPU_INT8};
-    HR_TRY(best_rate(p, HR_GPU_READ, &best[HR_GPU_READ], &out->read_gb_s));
-    for (int u = 0; u < HR_UNIT_COUNT; u++)
-        if (units & (1u << u)) HR_TRY(best_rate(p, of_unit[u], &best[of_unit[u]], &out->gflop_s[u]));
-    return HR_OK;
-}
-
-/* Far more than the second-level cache holds, so that what is read is read from memory. */
-hr_status hr_gpu_probe_state(int device, unsigned units, hr_gpu_state *out) {
-    hr_gpu_probe probe;
-    hr_device_info info;
-    HR_TRY(hr_device_get_info(device, &info));
-    const size_t most = info.simulated ? 64 * 1024 : 2048 * MIB, least = info.simulated ? 4096 : 256 * MIB;
-    const hr_status opened = hr_gpu_probe_open(device, most, least, false, &probe);
-    if (opened == HR_ERR_MEMORY) return HR_OK; /* the engine has it all: no probe is better than a wrong one */
-    HR_TRY(opened);
-    pthread_mutex_lock(&lock);
-    const hr_status status = state(&probe, known[device < DEVICES ? device : 0], units, out);
-    pthread_mutex_unlock(&lock);
-    hr_gpu_probe_close(&probe);
-    return status;
 }

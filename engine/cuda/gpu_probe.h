@@ -52,8 +52,4 @@ hr_status hr_gpu_probe_passes(hr_gpu_probe *probe, hr_gpu_load load, const hr_gp
 /* Sums that the last launch left: n of [grid]. */
 hr_status hr_gpu_probe_sums(hr_gpu_probe *probe, uint32_t *out, size_t n);
 
-/* read_gb_s and, of the units asked for, gflop_s: the best of a few probes of some milliseconds. A value that cannot be had
- * (no memory left for a buffer) stays NaN. */
-hr_status hr_gpu_probe_state(int device, unsigned units, hr_gpu_state *out);
-
 #endif

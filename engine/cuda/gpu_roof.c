@@ -2,6 +2,7 @@
  *
  * Every figure is the best way's: all ways are tried, the best is then measured SHOTS times. On a simulated device everything
  * runs once on a few kilobytes, so that the path is tested; the figures mean nothing. */
+#include "engine/cuda/gpu_lt.h"
 #include "engine/cuda/gpu_probe.h"
 #include "kernels/base/knees.h"
 
@@ -179,6 +180,31 @@ static hr_status unit(plan *p, hr_gpu_load load, json_t *ways) {
     return HR_OK;
 }
 
+/* The same by cuBLASLt; what cannot be had there is no row, and the reason stands in the result. */
+static hr_status unit_by_library(plan *p, hr_gpu_load load, json_t *ways) {
+    hr_gpu_lt *lt;
+    double samples[SHOTS], ns, work, median;
+    char pattern[96];
+    hr_status status = hr_gpu_lt_create(&p->probe, load, &lt);
+    if (status == HR_ERR_UNSUPPORTED)
+        return json_object_set_new(p->out, "cublaslt_missing", json_string(hr_error())) ? no_memory() : HR_OK;
+    HR_TRY(status);
+    status = hr_gpu_lt_run(lt, &p->probe, 1, &ns, &work);
+    const uint32_t times = p->probe.info.simulated ? 1 : (uint32_t)fmax(1, SHOT_NS / ns);
+    for (int i = 0; i < SHOTS && status == HR_OK; i++) {
+        status = hr_gpu_lt_run(lt, &p->probe, times, &ns, &work);
+        samples[i] = work / ns;
+    }
+    snprintf(pattern, sizeof pattern, "%u x %u x %u", hr_gpu_lt_size(lt), hr_gpu_lt_size(lt), hr_gpu_lt_size(lt));
+    hr_gpu_lt_destroy(lt);
+    HR_TRY(status);
+    tick(p);
+    return add_row(
+        ways,
+        json_pack("{s:s, s:s, s:n, s:s}", "unit", unit_names[load], "by", "cublasLt", "threads", "pattern", pattern),
+        samples, &median);
+}
+
 /* One row a unit: that of the way with the highest median. */
 static hr_status best_rows(plan *p, const json_t *ways) {
     json_t *rows = json_array(), *ridge = json_object();
@@ -205,7 +231,10 @@ static hr_status arithmetic(plan *p) {
     json_t *ways = json_array();
     if (!ways || json_object_set_new(p->out, "gflop_s_ways", ways)) return no_memory();
     for (int load = HR_GPU_FP32; load < HR_GPU_LOADS; load++)
-        if (has(p, (hr_gpu_load)load)) HR_TRY(unit(p, (hr_gpu_load)load, ways));
+        if (has(p, (hr_gpu_load)load)) {
+            HR_TRY(unit(p, (hr_gpu_load)load, ways));
+            HR_TRY(unit_by_library(p, (hr_gpu_load)load, ways));
+        }
     return best_rows(p, ways);
 }
 
