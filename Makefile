@@ -174,7 +174,9 @@ SHIM_FLAGS = -std=c++17 -D_Thread_local=__thread -DHR_CUDA_ON_CPU -D_GNU_SOURCE 
 $(BUILD)/shim/shim_%.o: SHIM_SAN = -O2 -fno-tree-loop-distribute-patterns $(if $(findstring address,$(SAN)),-DHR_SHIM_ASAN) $(if $(findstring thread,$(SAN)),-DHR_SHIM_TSAN)
 SHIM_OBJ  := $(patsubst kernels/cuda/%.cu,$(BUILD)/shim/kernels/%.o,$(CUDA_SRC)) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.o,$(wildcard tests/cuda_on_cpu/shim_*.cpp))
 SHIM_TEST_OBJ := $(BUILD)/shim/test_kernels.o
-FAKES     := $(patsubst tests/cuda_on_cpu/fake_%.cpp,$(BUILD)/tests/lib%_fake.so,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
+# fake_NAME.cpp and fake_NAME_*.cpp make libNAME_fake.so.
+fake_obj  = $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.o,$(wildcard tests/cuda_on_cpu/fake_$(1).cpp tests/cuda_on_cpu/fake_$(1)_*.cpp))
+FAKES     := $(foreach n,cuda cublaslt nvml cupti,$(if $(call fake_obj,$(n)),$(BUILD)/tests/lib$(n)_fake.so))
 $(BUILD)/shim/kernels/%.o: kernels/cuda/%.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
@@ -192,10 +194,12 @@ $(BUILD)/libcuda_shim.a: $(SHIM_OBJ) $(SHIM_TEST_OBJ)
 	@rm -f $@
 	$(quiet)ar rcs $@ $^
 # libcuda_fake.so, libcublaslt_fake.so, libnvml_fake.so, libcupti_fake.so; only the driver holds the kernels.
-$(BUILD)/tests/lib%_fake.so: $(BUILD)/shim/fake_%.o $(SHIM_OBJ)
+$(foreach n,cuda cublaslt nvml cupti,$(eval $(BUILD)/tests/lib$(n)_fake.so: $(call fake_obj,$(n))))
+$(BUILD)/tests/libcuda_fake.so: $(SHIM_OBJ)
+$(FAKES):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(quiet)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) -shared -Wl,-z,defs -o $@ $(if $(filter %libcuda_fake.so,$@),$^,$<) $(LIBS_FAKE) -ldl -lm -lpthread
+	$(quiet)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) -shared -Wl,-z,defs -o $@ $(sort $(filter %.o,$^)) -ldl -lm -lpthread
 $(BUILD)/tests/test_cuda_%: $(BUILD)/obj/tests/test_cuda_%.o $(LIBS) $(BUILD)/libcuda_shim.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
