@@ -267,6 +267,7 @@ static void without_a_driver(void **state) {
         assert_null(strchr(hr_gpu_kernel_times_missing(), '\n'));
         assert_non_null(strstr(hr_gpu_kernel_times_missing(), "kernel times: "));
         assert_int_equal(hr_cupti_start(), HR_OK);
+        assert_int_equal(hr_cupti_collect(), HR_OK);
         assert_int_equal(hr_cupti_stop(), HR_OK);
     }
     assert_false(hr_cupti_find(1, &t));

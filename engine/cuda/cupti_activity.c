@@ -108,10 +108,16 @@ static hr_status open_activity(void) {
     return enable();
 }
 
+/* There will be no kernel times any more: the failure says why. */
+static void give_up(void) {
+    snprintf(missing, sizeof missing, "%s", hr_error());
+    ready = false;
+}
+
 void hr_cupti_before_init(void) {
     if (!wanted || ready) return;
     ready = open_activity() == HR_OK;
-    if (!ready) snprintf(missing, sizeof missing, "%s", hr_error());
+    if (!ready) give_up();
 }
 
 bool hr_cupti_ready(void) {
@@ -134,29 +140,32 @@ static hr_status flush(void) {
 void hr_cupti_after_context(void) {
     if (!ready || !on) return;
     disable();
-    if (flush() != HR_OK) { /* a driver that does not work with it is told apart here */
-        snprintf(missing, sizeof missing, "%s", hr_error());
-        ready = false;
-    }
+    if (flush() != HR_OK) give_up(); /* a driver that does not work with it is told apart here */
     drop();
 }
 
 hr_status hr_cupti_start(void) {
     if (!ready) return HR_OK;
-    HR_TRY(flush()); /* what is left of before */
     drop();
-    return enable();
+    const hr_status status = on ? HR_OK : enable();
+    if (status != HR_OK) give_up();
+    return status;
 }
 
-hr_status hr_cupti_stop(void) {
+hr_status hr_cupti_collect(void) {
     if (!ready || !on) return HR_OK;
-    const hr_status flushed = flush();
-    disable();
-    HR_TRY(flushed);
+    HR_TRY(flush());
     pthread_mutex_lock(&lock);
     const hr_status joined = hr_cupti_log_join(&records);
     pthread_mutex_unlock(&lock);
     return joined;
+}
+
+hr_status hr_cupti_stop(void) {
+    if (!ready || !on) return HR_OK;
+    const hr_status collected = hr_cupti_collect();
+    disable();
+    return collected;
 }
 
 void hr_cupti_push(uint64_t id) {
@@ -173,7 +182,7 @@ bool hr_cupti_find(uint64_t id, hr_kernel_time *out) {
 }
 
 const hr_kernel_span *hr_cupti_spans(size_t *n) {
-    *n = ready ? records.n_work : 0;
+    *n = ready && records.spans ? records.n_work : 0;
     return records.spans;
 }
 

@@ -1,8 +1,8 @@
 /* cupti_activity.h - times of single kernels from CUPTI's Activity API, joined to the ops that launched them.
  *
  * Every op pushes an id before it launches and pops it after; CUPTI links that id to the calls made meanwhile, and those to
- * kernels and copies: id -> call -> kernel. Records come in buffers that are read when recording stops.
- *     want -> before_init -> (cuInit, context) -> after_context -> start -> { push, launches, pop }... -> stop -> find
+ * kernels and copies: id -> call -> kernel. Records come in buffers that are read when they are asked for.
+ *     want -> before_init -> (cuInit, context) -> after_context -> start -> { push, launches, pop }... -> collect -> find ... -> stop
  * Times are of hr_now_ns. One subscriber a process: where nsys or ncu is attached, or CUPTI cannot be had, every function
  * is a no-op and hr_gpu_kernel_times_missing says why; ops then have the times of their events.
  *
@@ -25,12 +25,14 @@ void hr_cupti_after_context(void);
 /* Kernel times can be had: it is worth calling the functions below. */
 bool hr_cupti_ready(void);
 
-/* From now on launches are recorded; what was recorded before is dropped. Launches are some microseconds slower while it is on:
- * not in timed regions. */
+/* From now on launches are recorded; what was recorded before is dropped. Called again it only drops. Launches are some
+ * microseconds slower while it is on: not in timed regions. */
 hr_status hr_cupti_start(void);
-/* Waits for nothing: synchronize the stream before. Reads all buffers and joins them. */
+/* Reads all buffers and joins them; goes on. Waits for nothing: synchronize the stream before. */
+hr_status hr_cupti_collect(void);
+/* Collects, and records no more. */
 hr_status hr_cupti_stop(void);
-/* By the thread that launches; ids are the caller's, unique since start (the number of an op record). */
+/* By the thread that launches; ids are the caller's, never 0 and never used twice in a process. */
 void hr_cupti_push(uint64_t id);
 void hr_cupti_pop(void);
 
@@ -41,7 +43,7 @@ typedef struct hr_kernel_time {
     uint64_t busy_ns;          /* sum of the kernels' and copies' own times */
     uint32_t kernels, copies;
 } hr_kernel_time;
-/* After stop: false when nothing ran under that id (or was lost). */
+/* After collect or stop: false when nothing ran under that id (or was lost). */
 bool hr_cupti_find(uint64_t id, hr_kernel_time *out);
 
 /* One kernel or copy, in order of start. */
