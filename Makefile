@@ -208,6 +208,17 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_gpu_*.c)): | $(FAKES
 -include $(SHIM_OBJ:.o=.d) $(SHIM_TEST_OBJ:.o=.d) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.d,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
 endif
 
+# The tests of kernels once more, launched by the driver on a GPU: build/gpu/test_cuda_*. test_cuda_shim is about the machine itself.
+GPU_TESTS := $(patsubst tests/%.c,$(BUILD)/gpu/%,$(filter-out tests/test_cuda_shim.c,$(wildcard tests/test_cuda_*.c)))
+$(BUILD)/gpu/obj/%.o: tests/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(quiet)$(CC) $(CPPFLAGS) -DHR_ON_GPU $(CFLAGS) -c -o $@ $<
+$(BUILD)/gpu/test_%: $(BUILD)/gpu/obj/test_%.o $(BUILD)/gpu/obj/gpu_machine.o $(LIBS)
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
+-include $(wildcard $(BUILD)/gpu/obj/*.d)
+
 # The micro-benchmarks: C families, and one C++ file that gives them to Google Benchmark. No part of `make`.
 $(BUILD)/obj/bench/shim.o: bench/shim.cc $(BUILD)/flags
 	@mkdir -p $(@D)

@@ -18,6 +18,21 @@
 
 /* ---- device memory ---- */
 
+#ifdef HR_ON_GPU
+#include "tests/gpu_machine.h"
+#define HR_CUDA_RAW_FREE hr_gpu_free
+static inline void *hr_cuda_raw_alloc(size_t bytes) {
+    return hr_gpu_alloc(bytes);
+}
+#else
+#define HR_CUDA_RAW_FREE free
+static inline void *hr_cuda_raw_alloc(size_t bytes) {
+    void *p = NULL;
+    assert_int_equal(posix_memalign(&p, 256, bytes), 0);
+    return p;
+}
+#endif
+
 enum { HR_CUDA_CANARY = 64 };
 typedef struct hr_cuda_memory_head {
     size_t bytes;
@@ -31,14 +46,12 @@ static inline void hr_cuda_poison(void *p) {
 }
 /* Aligned to 256 as cuMemAlloc's, poisoned; a write behind its end is found by free, a read by AddressSanitizer. */
 static inline void *hr_cuda_alloc(size_t bytes) {
-    void *p = NULL;
 #ifdef __SANITIZE_ADDRESS__
     const size_t canary = 0;
 #else
     const size_t canary = HR_CUDA_CANARY;
 #endif
-    assert_int_equal(posix_memalign(&p, 256, sizeof(hr_cuda_memory_head) + bytes + canary), 0);
-    hr_cuda_memory_head *head = p;
+    hr_cuda_memory_head *head = hr_cuda_raw_alloc(sizeof *head + bytes + canary);
     head->bytes = bytes;
     hr_cuda_poison(head + 1);
     memset((char *)(head + 1) + bytes, 0x5a, canary);
@@ -52,7 +65,7 @@ static inline void hr_cuda_free(const void *p) {
     for (size_t i = 0; i < HR_CUDA_CANARY; i++)
         if (behind[i] != 0x5a) fail_msg("a kernel wrote byte %zu behind %zu bytes of device memory", i, head->bytes);
 #endif
-    free((void *)(uintptr_t)head);
+    HR_CUDA_RAW_FREE((void *)(uintptr_t)head);
 }
 static inline void *hr_cuda_copy_of(const void *from, size_t bytes) {
     void *p = hr_cuda_alloc(bytes);
@@ -71,13 +84,18 @@ static inline float *hr_cuda_floats(size_t n, uint64_t seed) {
 
 /* ---- launches ---- */
 
+#ifdef HR_ON_GPU
+#define hr_cuda_test_caps (*hr_gpu_caps())
+#else
 /* An H100. */
 static const hr_cuda_caps hr_cuda_test_caps = {
     .major = 9, .minor = 0, .sms = 132, .smem_optin = 232448, .workspace = 4 << 20};
+#endif
 
-/* hr_cuda_caps.workspace bytes; zero before every launch, and hr_cuda_run fails when a kernel does not leave them so. */
+/* hr_cuda_caps.workspace bytes; zero before every launch, and hr_cuda_run fails when a kernel does not leave them so. Never freed. */
 static inline void *hr_cuda_workspace(void) {
-    static _Alignas(256) uint8_t workspace[4 << 20];
+    static void *workspace;
+    if (!workspace) workspace = memset(hr_cuda_raw_alloc(4 << 20), 0, 4 << 20);
     return workspace;
 }
 
