@@ -23,7 +23,6 @@ template <class T, class F> static inline T atomic_change(T *p, F change) {
     static_assert(sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8);
     using word = std::conditional_t<sizeof(T) == 8, uint64_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint16_t>>;
     if ((uintptr_t)p % sizeof(T)) misuse("atomic operation on an address that is not aligned");
-    atomic_access(p);
     word *at = reinterpret_cast<word *>(p), old = __atomic_load_n(at, __ATOMIC_RELAXED), next;
     T before, after;
     do {
@@ -31,6 +30,7 @@ template <class T, class F> static inline T atomic_change(T *p, F change) {
         after = change(before);
         memcpy(&next, &after, sizeof next);
     } while (!__atomic_compare_exchange_n(at, &old, next, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    atomic_access(p);
     return before;
 }
 template <class T> struct same { typedef T type; /* keeps an argument out of deduction: atomicAdd(unsigned *, 1) */ };

@@ -79,7 +79,7 @@ bool copy_pop(unsigned pending, void **to, const void **from, uint32_t *bytes);
 /* ---- memory that is visible beyond the block: for ThreadSanitizer, else nothing ---- */
 
 void fence();                       /* __threadfence, __threadfence_block */
-void atomic_access(const void *at); /* before an atomic operation on that word */
+void atomic_access(const void *at); /* after an atomic operation on that word */
 
 /* Prints what, kernel, block and thread in one line and ends the process with status HR_SHIM_MISUSE. */
 [[noreturn]] void misuse(const char *what);
