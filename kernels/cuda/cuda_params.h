@@ -132,7 +132,7 @@ enum { HR_CUDA_SPLITS = 64 };
 
 /* HR_FAM_SAMPLE: one token for each row of logits: the rules of engine/sample.c (order: top-k, softmax with temperature,
  * top-p, min-p, draw by splitmix64 from rng[i], which moves on once a draw; NaN counts as -infinity, lowest id of equals).
- * temperature 0: argmax. top_k of more than HR_CUDA_TOP_K or 0 with a temperature: not done here (out = -1). */
+ * temperature 0: argmax. With a temperature top_k of 0, of more than HR_CUDA_TOP_K, or of vocab and more: not done here (out = -1, rng untouched). */
 typedef struct hr_cuda_sample {
     const hr_cuda_batch *batch; /* NULL: all n rows; else batch->n_logits of them */
     const float *logits;        /* [n][vocab] */
@@ -145,7 +145,8 @@ typedef struct hr_cuda_sample {
 enum { HR_CUDA_TOP_K = 256 };
 
 /* HR_FAM_KV_COPY: positions from..to - 1 of all layers and heads, rows and scales, from one sequence to another (both structs
- * in device memory). */
+ * in device memory), those that are gone left out; and, where K is i4kc, the open plane that the target has with `to`
+ * positions (hr_kv_open_at). from == to: that alone. The target may be the source, which is then cut to `to` positions. */
 typedef struct hr_cuda_kv_copy {
     const hr_kv_seq *source, *target;
     uint32_t from, to, n_layers, n_heads;

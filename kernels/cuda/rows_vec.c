@@ -72,17 +72,41 @@ static void finish_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *
     heads_shape(params, true, true, out);
 }
 
-/* A row in parts of 4096 logits at least, 32 at most: enough blocks to read it at full speed when it is the only one. */
+/* A row in parts of 4096 logits, 32 at most: enough blocks to read it at full speed when it is the only one. Fewer where the
+ * workspace has no room for their candidates. */
 static void sample_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out) {
-    (void)caps;
     const hr_cuda_sample *p = params;
-    const uint32_t parts = blocks_for(p->vocab, 4096);
-    set(out, parts > 32 ? 32 : parts, p->n, 256, 0);
+    uint32_t parts = blocks_for(p->vocab, HR_SAMPLE_KEYS);
+    parts = parts > 32 ? 32 : parts < 1 ? 1 : parts;
+    if (!(p->temperature > 0)) {
+        set(out, parts, p->n, 512, 0);
+    } else if (!hr_sample_can(p)) {
+        set(out, 1, p->n, 32, 0);
+    } else {
+        const size_t list = hr_sample_list(p->top_k) * sizeof(uint64_t);
+        while (parts > 1 && p->n * (HR_SAMPLE_SLOT + parts * list) > caps->workspace) parts--;
+        set(out, parts, p->n, 512, (uint32_t)(hr_sample_lists(p, parts) * list));
+    }
+}
+
+static void kv_copy_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out) {
+    (void)caps;
+    const hr_cuda_kv_copy *p = params;
+    set(out, blocks_for(p->to - p->from, HR_KV_COPY_SPAN) + 1, p->n_layers * p->n_heads, 128, 0);
+}
+
+/* A row a block, in rounds. */
+static void fill_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out) {
+    const hr_cuda_fill *p = params;
+    const size_t most = 64 * (size_t)(caps->sms ? caps->sms : 1);
+    set(out, (uint32_t)(p->w.rows < most ? p->w.rows : most), 1, 256, 0);
 }
 
 enum {
     WEIGHT_TYPES = (1 << HR_DTYPE_COUNT) - 1,
-    KV_TYPES = 1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0 | 1 << HR_I4KC
+    KV_TYPES = 1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_Q8_0 | 1 << HR_I8ROW | 1 << HR_Q4_0 | 1 << HR_I4KC,
+    FILL_TYPES =
+        1 << HR_F32 | 1 << HR_F16 | 1 << HR_BF16 | 1 << HR_I8G32 | 1 << HR_I4G32 | 1 << HR_I8ROW | 1 << HR_I4G128
 };
 
 /* clang-format off */
@@ -108,6 +132,8 @@ const hr_kernel hr_kernels_cuda_vec[] = {
     ROW(HR_FAM_ROPE, "rope_cuda", 0, -1, 1, rope_shape),
     ROW(HR_FAM_KV_APPEND, "kv_append_cuda", KV_TYPES, -1, 1, kv_append_shape),
     ROW(HR_FAM_FINISH, "finish_cuda", KV_TYPES, -1, 1, finish_shape),
+    ROW(HR_FAM_KV_COPY, "kv_copy_cuda", KV_TYPES, -1, 1, kv_copy_shape),
+    ROW(HR_FAM_FILL, "fill_cuda", FILL_TYPES, -1, 1, fill_shape),
     ROW(HR_FAM_SAMPLE, "sample_cuda", 0, -1, 1, sample_shape),
     {.name = NULL},
 };
