@@ -95,7 +95,10 @@ static const hr_cuda_caps hr_cuda_test_caps = {
 /* hr_cuda_caps.workspace bytes; zero before every launch, and hr_cuda_run fails when a kernel does not leave them so. Never freed. */
 static inline void *hr_cuda_workspace(void) {
     static void *workspace;
-    if (!workspace) workspace = memset(hr_cuda_raw_alloc(4 << 20), 0, 4 << 20);
+    if (!workspace) {
+        workspace = hr_cuda_raw_alloc(4 << 20);
+        memset(workspace, 0, 4 << 20);
+    }
     return workspace;
 }
 
