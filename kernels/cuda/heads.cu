@@ -34,7 +34,7 @@ __device__ static inline void load_head(const hr_cuda_heads &p, uint32_t t, uint
     }
     float sum = 0;
     for (uint32_t d = lane; d < dim; d += 32) {
-        const float v = from[d] + (bias ? bias[d] : 0);
+        const float v = bias ? from[d] + bias[d] : from[d]; /* + 0 would lose the sign of -0 */
         sum += v * v;
         row[d] = v;
     }
