@@ -54,18 +54,16 @@ static hr_status make_words(const hr_args *args, const hr_stored_cell *c, json_t
     HR_TRY(hr_program_path(program, sizeof program));
     snprintf(include, sizeof include, "headroom@%s/", op);
     snprintf(log, sizeof log, "ncu-%.*s.csv", SHORT_ID, c->cell_id);
-    /* The flags are those of the same cell on the CPU; the device stands behind them. */
-    json_t *flags = NULL, *cell = json_copy(c->cell), *words = json_array();
-    hr_status status = cell && words && json_object_set_new(cell, "device", json_string("cpu")) == 0
-                           ? hr_cell_args(cell, c->run_args, &flags)
-                           : hr_fail(HR_ERR_MEMORY, "out of memory for the command line");
+    json_t *flags = NULL, *words = json_array();
+    hr_status status = words ? hr_cell_args(c->cell, c->run_args, &flags)
+                             : hr_fail(HR_ERR_MEMORY, "out of memory for the command line");
     const char *const head[] = {"ncu", "--csv",  "--page",         "raw",   "--log-file",
                                 log,   "--nvtx", "--nvtx-include", include, "--launch-count",
                                 "20",  program,  "sweep"};
-    const char *const tail[] = {"--device", device, "--repetitions", "1", "--no-warmup", "--db", "none"};
+    const char *const tail[] = {"--repetitions", "1", "--no-warmup", "--db", "none"};
     const bool ok = status == HR_OK && hr_words_add(words, head, sizeof head / sizeof *head) &&
                     json_array_extend(words, flags) == 0 && hr_words_add(words, tail, sizeof tail / sizeof *tail);
-    json_decref(flags), json_decref(cell);
+    json_decref(flags);
     if (ok) {
         *out = words;
         return HR_OK;

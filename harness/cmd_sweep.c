@@ -109,6 +109,8 @@ static const char *const examples[] = {
     "whole requests: TTFT and TPOT by prompt length, batch and weight type",
     "headroom sweep -m synth:smollm2-135m -p 0 -n 32 -d 0-4096+1024 --kv-layout head,paged,zorder --dry-run",
     "decode against context depth for three KV layouts: what it would measure, and for how long",
+    "headroom sweep -m synth:llama-3.1-8b -n 128 --device cuda:0 --quant bf16,int8,int4 --graphs 0,1",
+    "decode on a GPU with three weight types, with and without a captured graph",
     "headroom sweep -m synth:tiny -p 0 -n 16 -r 3 --capture nvtx --db none",
     "the samples of a cell for a profiler that was started with it; `headroom nsys CELL` writes the whole line",
     NULL};
@@ -127,7 +129,8 @@ static hr_words words(const hr_args *args, const char *name) {
     return list;
 }
 
-static void read_axes(const hr_args *args, hr_axes *a) {
+static hr_status read_axes(const hr_args *args, hr_devices *devices, hr_axes *a) {
+    HR_TRY(hr_device_args(args, devices));
     *a = (hr_axes){.models = words(args, "-m"),
                    .quant = words(args, "--quant"),
                    .act = words(args, "--act"),
@@ -151,6 +154,11 @@ static void read_axes(const hr_args *args, hr_axes *a) {
                    .page_size = ints(args, "--page-size"),
                    .flash = ints(args, "-fa"),
                    .threads = ints(args, "-t"),
+                   .device = {devices->v, devices->n},
+                   .graphs = ints(args, "--graphs"),
+                   .gpu_memory = words(args, "--gpu-memory"),
+                   .gemm = words(args, "--gemm"),
+                   .power_limit = ints(args, "--power-limit"),
                    .shuffled = !strcmp(hr_args_text(args, "--order"), "shuffled"),
                    .seed = (uint64_t)hr_args_int(args, "--seed")};
     hr_axes_read_settings(args, a);
@@ -160,6 +168,7 @@ static void read_axes(const hr_args *args, hr_axes *a) {
         if (!hr_args_given(args, "-p")) a->n_prompt.n = 0;
         if (!hr_args_given(args, "-n")) a->n_gen.n = 0;
     }
+    return HR_OK;
 }
 
 /* "ttft=500ms,tpot=0.05s" */
@@ -211,6 +220,7 @@ static hr_status read_measuring(const hr_args *args, hr_measure_options *m) {
                                        .max_seconds = hr_args_real(args, "--max-time"),
                                        .half_width = 0.005},
                               .no_warmup = hr_args_flag(args, "--no-warmup"),
+                              .throttle = {.cool_down_s = hr_args_real(args, "--cool-down")},
                               .seed = (uint64_t)hr_args_int(args, "--seed")};
     return read_slo(hr_args_text(args, "--slo"), &m->slo_ttft_ms, &m->slo_tpot_ms);
 }
@@ -241,6 +251,7 @@ static hr_status read_profiling(const hr_args *args, hr_sweep_options *o) {
 
 typedef struct command {
     hr_axes axes;
+    hr_devices devices;
     hr_sweep_plan plan;
     hr_machine machine;
     hr_sweep_options options;
@@ -254,6 +265,8 @@ static hr_status set_up(const hr_args *args, command *c) {
     hr_sweep_options *o = &c->options;
     HR_TRY(hr_output_resolve(args, &o->output));
     HR_TRY(read_measuring(args, &o->measure));
+    o->measure.throttle.policy =
+        (hr_on_throttle)place(hr_args_text(args, "--on-throttle"), hr_on_throttle_names, HR_THROTTLE_COUNT);
     HR_TRY(read_profiling(args, o));
     HR_TRY(check_utf8(args, "--model"));
     HR_TRY(check_utf8(args, "--tag"));
@@ -272,7 +285,7 @@ static hr_status set_up(const hr_args *args, command *c) {
             HR_FAIL(HR_ERR_INPUT, "%s: the prompt is empty; give a text", hr_args_text(args, "--prompt"));
         hr_fingerprint(c->text, o->measure.text_bytes, c->input);
     }
-    read_axes(args, &c->axes);
+    HR_TRY(read_axes(args, &c->devices, &c->axes));
     for (size_t i = 0; i < c->axes.threads.n; i++) HR_TRY(hr_threads_check(c->axes.threads.v[i]));
     c->axes.input = c->input;
     HR_TRY(hr_machine_get(&c->machine));

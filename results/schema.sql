@@ -6,8 +6,8 @@
 -- `seq` counts insertions: `last` is the row with the highest.
 
 PRAGMA application_id = 1213354836; -- 0x48525354, "HRST": marks the file as ours
-PRAGMA user_version = 4;            -- version of this schema; 1 lacks cell.forced, 1 and 2 lack study and claim, 1 to 3 what
-                                    -- stands below and the columns marked so
+PRAGMA user_version = 5;            -- version of this schema; 1 lacks cell.forced, 1 and 2 lack study and claim, 1 to 3 what
+                                    -- stands below and the columns marked so, 1 to 4 the columns of GPUs
 
 CREATE TABLE machine (
     machine_class TEXT PRIMARY KEY, -- CPU or GPU model, cores, memory: "epyc-zen4-2c-24g"
@@ -81,6 +81,11 @@ CREATE TABLE cell (
     kernels_decode TEXT, kv_bytes_needed INTEGER, kv_bytes_touched INTEGER, huge_pages INTEGER,
     rss_peak_bytes INTEGER,
     kv_bytes_reserved INTEGER, kv_row_bytes INTEGER, softmax TEXT, -- since version 4
+    -- of GPUs, since version 5; device_ms: a step by the device's own clock; bytes: of a step, counted
+    gpu_memory TEXT, graphs INTEGER, gemm TEXT, device_ms REAL, power_w REAL, energy_mj_token REAL,
+    energy_mj_token_prefill REAL, sm_mhz REAL, memory_mhz REAL, temperature_c REAL, clock_reasons TEXT,
+    power_limit_w REAL, dram_bytes_read REAL, dram_bytes_write REAL, tensor_pct REAL, l2_hit_pct REAL,
+    warps_active_pct REAL,
     json TEXT NOT NULL,
     UNIQUE (run_id, cell_id)
 );

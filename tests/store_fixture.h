@@ -125,6 +125,25 @@ static inline void raw_sql(const char *file, const char *sql) {
     sqlite3_close(db);
 }
 
+/* What version 5 added to `cell`. */
+static const char *const columns_of_gpus[] = {"gpu_memory",
+                                              "graphs",
+                                              "gemm",
+                                              "device_ms",
+                                              "power_w",
+                                              "energy_mj_token",
+                                              "energy_mj_token_prefill",
+                                              "sm_mhz",
+                                              "memory_mhz",
+                                              "temperature_c",
+                                              "clock_reasons",
+                                              "power_limit_w",
+                                              "dram_bytes_read",
+                                              "dram_bytes_write",
+                                              "tensor_pct",
+                                              "l2_hit_pct",
+                                              "warps_active_pct"};
+
 /* Takes from the store at `path`, which is closed, what a version before this one lacked; all rows in the rest stay. */
 static inline void make_older(int version) {
     if (version < 2) raw_sql(path, "ALTER TABLE cell DROP COLUMN forced");
@@ -135,7 +154,11 @@ static inline void make_older(int version) {
                       "ALTER TABLE cell DROP COLUMN softmax; ALTER TABLE op DROP COLUMN mean_ns;"
                       "ALTER TABLE op DROP COLUMN imbalance_ns; ALTER TABLE op DROP COLUMN handoff_ns;"
                       "ALTER TABLE op DROP COLUMN unit");
-    char sql[64];
+    char sql[96];
+    for (size_t i = 0; version < 5 && i < sizeof columns_of_gpus / sizeof *columns_of_gpus; i++) {
+        snprintf(sql, sizeof sql, "ALTER TABLE cell DROP COLUMN %s", columns_of_gpus[i]);
+        raw_sql(path, sql);
+    }
     snprintf(sql, sizeof sql, "PRAGMA user_version = %d", version);
     raw_sql(path, sql);
 }

@@ -151,13 +151,16 @@ static void mean_context_and_steps(void **state) {
 static void fingerprint_follows_the_configuration(void **state) {
     (void)state;
     const hr_cell_config one = {.model = "m", .kind = HR_CELL_PP, .n_prompt = 8, .kv_alloc = "per-request"};
-    enum { N = 18 };
+    enum { N = 25 };
     hr_cell_config c[N];
     for (size_t i = 0; i < N; i++) c[i] = one;
     c[1].n_prompt++, c[2].depth++, c[3].quant++, c[4].act++, c[5].k_type++, c[6].v_type++, c[7].kv_layout++;
     c[8].threads++, c[9].flash = true, c[10].ubatch++, c[11].isa++;
     c[12].weights = HR_ORDER_PANELS, c[13].copy = true, c[14].small_pages = true, c[15].free_threads = true;
     c[16].fusion = HR_FUSE_QKV, snprintf(c[17].forced, sizeof c[17].forced, "qkv=x");
+    for (size_t i = 18; i < N; i++) c[i].gpu = 1, c[i].n_prompt = 16;
+    c[19].gpu = 2, c[20].gpu_memory = HR_GPU_PINNED, c[21].cublaslt = true, c[22].power_limit_w = 500;
+    c[23].kind = c[24].kind = HR_CELL_PG, c[23].n_gen = c[24].n_gen = 4, c[24].graphs = true;
     char ids[N + 2][33];
     for (size_t i = 0; i < N; i++) hr_cell_id(&c[i], "hash", "class", "", ids[i]);
     hr_cell_id(&one, "other", "class", "", ids[N]);
@@ -167,6 +170,14 @@ static void fingerprint_follows_the_configuration(void **state) {
     char again[33];
     hr_cell_id(&one, "hash", "class", "", again);
     assert_string_equal(again, ids[0]);
+    /* Stores hold this id: it is that of the text with "device=cpu" at its end and nothing of GPUs. */
+    assert_string_equal(again, "e14d75068ebe7b91e6595c1e2c20bb3a");
+    /* What does not concern a cell is no part of its id: graphs without steps, a library for few tokens, all on the CPU. */
+    hr_cell_config few = c[18], other;
+    few.n_prompt = 8, other = few;
+    other.graphs = other.cublaslt = true;
+    hr_cell_id(&few, "hash", "class", "", ids[0]), hr_cell_id(&other, "hash", "class", "", ids[1]);
+    assert_string_equal(ids[0], ids[1]);
 }
 
 static void configuration_survives_the_line(void **state) {
@@ -205,6 +216,82 @@ static void configuration_survives_the_line(void **state) {
     assert_string_equal(a, b);
     assert_string_equal(back.model, c.model);
     json_decref(json);
+    const hr_cell_config on_gpu = {.model = "m",
+                                   .kind = HR_CELL_TG,
+                                   .n_gen = 4,
+                                   .n_seqs = 16,
+                                   .gpu = 3,
+                                   .threads = -1,
+                                   .isa = HR_ISA_AUTO,
+                                   .graphs = true,
+                                   .cublaslt = true,
+                                   .gpu_memory = HR_GPU_COMPRESSIBLE,
+                                   .power_limit_w = 450};
+    json = hr_cell_config_json(&on_gpu);
+    assert_int_equal(hr_cell_config_parse(json, &back), HR_OK);
+    hr_cell_id(&on_gpu, "", "", "", a), hr_cell_id(&back, "", "", "", b);
+    assert_string_equal(a, b);
+    const hr_engine_config e = hr_cell_engine_config(&back, 4096);
+    assert_true(e.device == 2 && e.graphs && e.cublaslt && e.memory == HR_GPU_COMPRESSIBLE && e.threads == 0);
+    json_decref(json);
+}
+
+/* A row of a GPU's cell: what it has no axis for is null, and a simulated one says so. */
+static void a_row_of_a_gpu(void **state) {
+    (void)state;
+    const hr_cell_config c = {.model = "synth:tiny",
+                              .kind = HR_CELL_TG,
+                              .n_gen = 4,
+                              .n_seqs = 1,
+                              .batch = -1,
+                              .ubatch = -1,
+                              .page_size = -1,
+                              .kv_alloc = "per-request",
+                              .gpu = 2,
+                              .threads = -1,
+                              .isa = HR_ISA_AUTO,
+                              .graphs = true,
+                              .cublaslt = true};
+    const hr_model_info info = {.type = "llama 1B BF16", .n_layers = 16};
+    const hr_device_info gpu = {.name = "NVIDIA Test", .class_name = "test-1sm-1g", .simulated = true};
+    json_t *row = hr_cell_row(&c, &info, &machine, "id", 0, "");
+    hr_cell_row_gpu(row, &c, &gpu);
+    static const char *const nulls[] = {"n_threads", "isa", "huge_pages", "gemm", "power_limit_w"};
+    for (size_t i = 0; i < sizeof nulls / sizeof *nulls; i++)
+        if (!json_is_null(json_object_get(row, nulls[i]))) fail_msg("%s must be null on this cell", nulls[i]);
+    static const char *const texts[][2] = {{"device", "cuda:1"}, {"gpu_info", "NVIDIA Test"}, {"backends", "CUDA"},
+                                           {"cpu_info", "test"}, {"gpu_memory", "device"},    {"weights", "native"}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        assert_string_equal(json_string_value(json_object_get(row, texts[i][0])), texts[i][1]);
+    assert_int_equal(json_integer_value(json_object_get(row, "n_gpu_layers")), 17);
+    assert_true(json_is_true(json_object_get(row, "graphs")));
+    assert_string_equal(json_string_value(json_array_get(json_object_get(row, "flags"), 0)), "simulated");
+    json_decref(row);
+}
+
+/* A GPU that is not there ends the plan, whatever else is asked for. */
+static void no_gpu_no_plan(void **state) {
+    (void)state;
+    static const int64_t devices[] = {HR_DEVICE_CPU, 0};
+    hr_axes a = base();
+    hr_sweep_plan plan;
+    setenv("HEADROOM_LIBCUDA", "/nonexistent", 1);
+    a.n_gen = INTS(i_16), a.device = INTS(devices);
+    assert_int_equal(hr_sweep_plan_create(&a, &machine, &plan), HR_ERR_UNSUPPORTED);
+    if (!strstr(hr_error(), "cuda:0: ")) fail_msg("the error does not name the device: %s", hr_error());
+    assert_null(plan.cells);
+    a.device = (hr_ints){devices, 1}; /* named, the CPU is what it is unnamed */
+    plan = plan_of(&a);
+    assert_int_equal(plan.n, 1);
+    assert_int_equal(plan.n_gpus, 0);
+    char id[33];
+    snprintf(id, sizeof id, "%s", plan.cells[0].id);
+    hr_sweep_plan_destroy(&plan);
+    a.device = (hr_ints){0};
+    plan = plan_of(&a);
+    assert_string_equal(plan.cells[0].id, id);
+    hr_sweep_plan_destroy(&plan);
+    unsetenv("HEADROOM_LIBCUDA");
 }
 
 static void act_auto(void **state) {
@@ -307,6 +394,8 @@ int main(void) {
         cmocka_unit_test(mean_context_and_steps),
         cmocka_unit_test(fingerprint_follows_the_configuration),
         cmocka_unit_test(configuration_survives_the_line),
+        cmocka_unit_test(a_row_of_a_gpu),
+        cmocka_unit_test(no_gpu_no_plan),
         cmocka_unit_test(act_auto),
         cmocka_unit_test(orders_and_quants),
         cmocka_unit_test(act_auto_is_that_of_the_engine),

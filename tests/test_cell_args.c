@@ -175,10 +175,43 @@ static void foreign_cells_are_refused(void **state) {
     (void)state;
     refused("{}", "model");
     refused("{\"model_filename\": \"a.gguf\"}", "another tool");
-    refused("{\"model_filename\": \"a.gguf\", \"device\": \"cuda:0\"}", "cuda:0");
+    refused("{\"model_filename\": \"a.gguf\", \"device\": \"tpu:0\"}", "tpu:0");
     refused("{\"model_filename\": \"a,b.gguf\", \"device\": \"cpu\"}", "comma");
     refused("{\"model_filename\": \"a.gguf\", \"device\": \"cpu\"}", "tokens");
     refused("{\"model_filename\": \"a.gguf\", \"device\": \"cpu\", \"n_gen\": 4}", "`act`");
+}
+
+/* The flags of a cell of a GPU: those of the CPU alone are not there, and the device is. */
+static void a_cell_of_a_gpu(void **state) {
+    (void)state;
+    static const struct {
+        const char *more, *run_args, *want;
+    } cases[] = {{"", NULL, "-m synth:tiny -n 8 --device cuda:1 --act bf16 --kv-alloc per-request"},
+                 {", \"graphs\": false, \"gpu_memory\": \"managed\", \"gemm\": \"own\", \"n_seqs\": 16", NULL,
+                  "-m synth:tiny -n 8 --seqs 16 --device cuda:1 --graphs 0 --gpu-memory managed --gemm own --act bf16 "
+                  "--kv-alloc "
+                  "per-request"},
+                 {", \"graphs\": true, \"gpu_memory\": \"device\", \"power_limit_w\": 450.0",
+                  "{\"huge-pages\": 0, \"pin\": 0}",
+                  "-m synth:tiny -n 8 --device cuda:1 --act bf16 --kv-alloc per-request"},
+                 {", \"power_limit_w\": 450.0", "{\"power-limit\": [300, 450]}",
+                  "-m synth:tiny -n 8 --device cuda:1 --act bf16 --kv-alloc per-request --power-limit 450"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text,
+                 "{\"model_filename\": \"synth:tiny\", \"device\": \"cuda:1\", \"n_prompt\": 0, \"n_gen\": 8, "
+                 "\"weights\": \"native\", \"act\": \"bf16\", \"kv_alloc\": \"per-request\", \"n_threads\": null, "
+                 "\"isa\": null%s}",
+                 cases[i].more);
+        json_t *words = NULL, *cell = json_loads(text, 0, NULL);
+        json_t *run_args = cases[i].run_args ? json_loads(cases[i].run_args, 0, NULL) : NULL;
+        assert_non_null(cell);
+        if (hr_cell_args(cell, run_args, &words) != HR_OK) fail_msg("%s: %s", text, hr_error());
+        char *line = hr_shell_line(words);
+        assert_string_equal(line, cases[i].want);
+        hr_free(line);
+        json_decref(words), json_decref(cell), json_decref(run_args);
+    }
 }
 
 /* What the line says, a shell reads back to the same words. */
@@ -219,13 +252,10 @@ static void no_memory_is_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_kind_of_row),
-        cmocka_unit_test(every_layout_and_allocator),
-        cmocka_unit_test(every_weight_type),
-        cmocka_unit_test(the_other_axes),
-        cmocka_unit_test(settings_of_the_run),
-        cmocka_unit_test(foreign_cells_are_refused),
-        cmocka_unit_test(a_shell_reads_the_words_back),
+        cmocka_unit_test(every_kind_of_row),     cmocka_unit_test(every_layout_and_allocator),
+        cmocka_unit_test(every_weight_type),     cmocka_unit_test(the_other_axes),
+        cmocka_unit_test(settings_of_the_run),   cmocka_unit_test(foreign_cells_are_refused),
+        cmocka_unit_test(a_cell_of_a_gpu),       cmocka_unit_test(a_shell_reads_the_words_back),
         cmocka_unit_test(no_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

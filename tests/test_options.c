@@ -1,5 +1,6 @@
 #include "tests/hr_test.h"
 
+#include "harness/cli/device_args.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/options_internal.h"
 #include "kernels/base/memory.h"
@@ -106,8 +107,11 @@ static void numbers_out_of_range(void **state) {
     refused("-p nan", "integers");
     refused("--page-size 24", "must be one of 1, 2, 4");
     refused("-fa 2", "0, 1");
-    refused("-ngl 99", "this build runs on the CPU alone");
-    refused("--device cuda:0", "cpu");
+    refused("-ngl x", "integers");
+    refused("-ngl -2", "from -1");
+    refused("--graphs 2", "0, 1");
+    refused("--gpu-memory devise", "nearest is device");
+    refused("--gemm cublas", "nearest is cublaslt");
     refused("--share 1.5", "from 0 to 1");
     refused("--share nan", "a number");
     refused("--share 0.5x", "a number");
@@ -370,11 +374,53 @@ static void commands_are_sound(void **state) {
     }
 }
 
+/* The devices that a line names, as text; or the failure's words. */
+static const char *devices_of(const char *line) {
+    static char text[128];
+    hr_devices d;
+    hr_args *args = parsed(line);
+    size_t n = 0;
+    text[0] = 0;
+    const hr_status status = hr_device_args(args, &d);
+    hr_args_destroy(args);
+    if (status != HR_OK) return status == HR_ERR_USAGE ? hr_error() : "not wrong use";
+    for (size_t i = 0; i < d.n; i++) {
+        char name[16];
+        hr_device_name((int)d.v[i], name);
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? " " : "", name);
+    }
+    return text;
+}
+
+static void devices_and_layers(void **state) {
+    (void)state;
+    assert_string_equal(devices_of(""), "cpu");
+    assert_string_equal(devices_of("--device cuda:1"), "cuda:1");
+    assert_string_equal(devices_of("--device cpu,cuda:0,cuda,cpu,cuda:2"), "cpu cuda:0 cuda:2");
+    assert_string_equal(devices_of("-ngl 0"), "cpu");
+    assert_string_equal(devices_of("-ngl 99"), "cuda:0");
+    assert_string_equal(devices_of("-ngl -1"), "cuda:0");
+    assert_string_equal(devices_of("-ngl 0,32,99"), "cpu cuda:0");
+    assert_string_equal(devices_of("-ngl 99 --device cuda:1"), "cuda:1");
+    assert_string_equal(devices_of("-ngl 0 --device cpu"), "cpu");
+    assert_string_equal(devices_of("-ngl 99,0 --device cuda:1,cpu"), "cuda:1 cpu");
+    static const char *const against[] = {"-ngl 0 --device cuda:0", "-ngl 99 --device cpu", "-ngl 0,99 --device cpu",
+                                          "-ngl 0,99 --device cuda:0", "-ngl 99 --device cpu,cuda:0"};
+    for (size_t i = 0; i < sizeof against / sizeof *against; i++)
+        if (!strstr(devices_of(against[i]), "leave one of the two out"))
+            fail_msg("%s: expected a contradiction, got %s", against[i], devices_of(against[i]));
+    static const char *const unknown[] = {"--device gpu", "--device cuda:", "--device cuda:x", "--device cpu:0"};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        if (!strstr(devices_of(unknown[i]), "known: cpu, cuda:0"))
+            fail_msg("%s: expected the known names, got %s", unknown[i], devices_of(unknown[i]));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranges),
         cmocka_unit_test(numbers_out_of_range),
         cmocka_unit_test(empty_lists),
+        cmocka_unit_test(devices_and_layers),
         cmocka_unit_test(spelling),
         cmocka_unit_test(values_and_defaults),
         cmocka_unit_test(config_fills_and_flags_win),

@@ -285,9 +285,13 @@ static void assert_old_or_new(int version, uint64_t nth) {
     const char *news = ask(store, "SELECT (SELECT count(*) FROM sqlite_schema WHERE name IN ('study', 'claim', "
                                   "'recorded', 'range', 'range_of_cell', 'observe')) + (SELECT count(*) FROM "
                                   "pragma_table_info('cell') WHERE name IN ('forced', 'kv_bytes_reserved', "
-                                  "'kv_row_bytes', 'softmax')) + (SELECT count(*) FROM pragma_table_info('op') WHERE "
+                                  "'kv_row_bytes', 'softmax', 'gpu_memory', 'graphs', 'gemm', 'device_ms', 'power_w', "
+                                  "'energy_mj_token', 'energy_mj_token_prefill', 'sm_mhz', 'memory_mhz', "
+                                  "'temperature_c', 'clock_reasons', 'power_limit_w', 'dram_bytes_read', "
+                                  "'dram_bytes_write', 'tensor_pct', 'l2_hit_pct', 'warps_active_pct')) + (SELECT "
+                                  "count(*) FROM pragma_table_info('op') WHERE "
                                   "name IN ('mean_ns', 'imbalance_ns', 'handoff_ns', 'unit'))");
-    static const int news_of[] = {[1] = 0, [2] = 1, [3] = 3, [4] = 14};
+    static const int news_of[] = {[1] = 0, [2] = 1, [3] = 3, [4] = 14, [5] = 31};
     if ((is != version && is != HR_STORE_VERSION) || atoi(news) != news_of[is])
         fail_msg("fault %llu: version %d became %d with %s of what is new", (unsigned long long)nth, version, is, news);
     assert_string_equal(ask(store, "PRAGMA integrity_check"), "ok");

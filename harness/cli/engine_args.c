@@ -1,5 +1,7 @@
 #include "harness/cli/engine_args.h"
 
+#include "harness/cli/device_args.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,6 +27,18 @@ hr_status hr_threads_check(int64_t threads) {
     if (threads > (int64_t)A_CPU * cpus)
         HR_FAIL(HR_ERR_USAGE, "-t %lld: this process may use %d CPU%s; give at most %d threads", (long long)threads,
                 cpus, cpus == 1 ? "" : "s", A_CPU * cpus);
+    return HR_OK;
+}
+
+static hr_status read_gpu(const hr_args *args, int device, hr_engine_args *out) {
+    hr_device_info info;
+    HR_TRY(hr_device_get_info(device, &info));
+    hr_engine_config *c = &out->config;
+    c->device = device;
+    c->graphs = hr_args_int(args, "--graphs") == 1;
+    c->memory = hr_gpu_memory_of(hr_args_text(args, "--gpu-memory"));
+    c->cublaslt = hr_gemm_is_cublaslt(hr_args_text(args, "--gemm"), &info);
+    out->order = HR_ORDER_ROWS, out->copy = false;
     return HR_OK;
 }
 
@@ -65,5 +79,9 @@ hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out) {
     c->kv_budget_pct = (uint32_t)hr_args_int(args, "--kv-budget");
     c->kv_threshold = (uint32_t)hr_args_int(args, "--kv-threshold");
     c->kv_compact = (uint32_t)hr_args_int(args, "--kv-compact");
-    return hr_kv_alloc_check(c->kv_alloc, c->kv_layout);
+    HR_TRY(hr_kv_alloc_check(c->kv_alloc, c->kv_layout));
+    hr_devices devices;
+    HR_TRY(hr_device_args(args, &devices));
+    out->device = (int)devices.v[0];
+    return out->device < 0 ? HR_OK : read_gpu(args, out->device, out);
 }

@@ -10,10 +10,12 @@ typedef struct hr_engine_args {
     hr_order order;          /* --weights */
     bool copy;               /* --mmap 0 */
     unsigned threads;        /* -t; 0: not given */
+    int device;              /* --device, -ngl: as hr_engine_config.device */
     hr_engine_config config; /* max_seqs 1; ctx is the caller's to set */
 } hr_engine_args;
 
-/* Reads HR_OPTS_AXES and -m. ERR_USAGE for pairs that are not legal, ERR_UNSUPPORTED for what this machine lacks. */
+/* Reads HR_OPTS_AXES and -m. ERR_USAGE for pairs that are not legal, ERR_UNSUPPORTED for what this machine lacks. On a GPU
+ * weights are rows, and --weights, --mmap, --huge-pages, --pin do not matter. */
 hr_status hr_engine_args_get(const hr_args *args, hr_engine_args *out);
 
 /* More than four threads a CPU is a slip of the finger: ERR_USAGE with the limit. 0 is legal: the cores. */

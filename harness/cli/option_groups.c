@@ -2,6 +2,7 @@
 
 #include "harness/doctor/busy.h"
 #include "harness/formats/formats.h"
+#include "harness/sweep/throttle.h"
 
 /* Largest number of positions, tokens or sequences that a flag takes: far above any model, so that products with
  * layers and bytes stay in 64 bits. */
@@ -19,9 +20,9 @@ static const char *const layouts[] = {"head",           "contiguous", "token",  
 static const char *const page_sizes[] = {"1", "2", "4", "8", "16", "32", "64", "128", "256", NULL};
 static const char *const allocators[] = {"per-request", "pool", "paged", "hybrid", NULL};
 static const char *const zero_one[] = {"0", "1", NULL};
-static const char *const zero[] = {"0", NULL};
 static const char *const orders[] = {"native", "repacked", NULL};
-static const char *const cpu[] = {"cpu", NULL};
+static const char *const gpu_memories[] = {"device", "managed", "pinned", "compressible", NULL};
+static const char *const gemms[] = {"cublaslt", "own", NULL};
 static const char *const isas[] = {"auto", "generic", "avx2", "avxvnni", "avx512", NULL};
 static const char *const formats[] = {"table", "md", "csv", "json", "jsonl", "sql", NULL};
 
@@ -139,10 +140,51 @@ SETTING(huge_pages, .name = "--huge-pages",
 SETTING(pin, .name = "--pin", .help = "each thread stays on a CPU of its own; 0 lets them move");
 WORD(isa, .name = "--isa", .choices = isas, .fallback = "auto", .metavar = "ISA",
      .help = "highest instruction set that kernels may use");
-WORD(device, .name = "--device", .choices = cpu, .fallback = "cpu", .metavar = "DEVICE", .help = "where the model runs",
-     .advice = "this build runs on the CPU alone");
-NUMBER(gpu_layers, .name = "--n-gpu-layers", .alias = "-ngl", .choices = zero, .fallback = "0", .metavar = "N",
-       .help = "0: all on the CPU", .advice = "not needed here: this build runs on the CPU alone");
+#define DEVICE_ROW                                                        \
+    .name = "--device", .min = 1, .fallback = "cpu", .metavar = "DEVICE", \
+    .help = "where the model runs: cpu, or cuda:N, the GPU of that number"
+const hr_opt hr_opt_device = {DEVICE_ROW, .group = FIXED, .kind = HR_OPT_TEXT};
+const hr_opt hr_opt_device_list = {DEVICE_ROW, .group = SWEPT, .kind = HR_OPT_TEXTS};
+NUMBER(gpu_layers, .name = "--n-gpu-layers", .alias = "-ngl", .min = -1, .max = MOST, .metavar = "N",
+       .help = "0: on the CPU; any other number: all layers on the first GPU (default: as --device says)");
+
+/* Null on the CPU, as threads, ISA, weights, --mmap, --huge-pages and --pin are on a GPU. */
+#define GPU "On a GPU (no axes on the CPU)"
+#define GPU_WORD(id, ...)                                                        \
+    const hr_opt hr_opt_##id = {.group = GPU, .kind = HR_OPT_WORD, __VA_ARGS__}; \
+    const hr_opt hr_opt_##id##_list = {.group = GPU, .kind = HR_OPT_WORDS, __VA_ARGS__}
+#define GRAPHS_ROW                                                                                      \
+    .name = "--graphs", .choices = zero_one, .max = 1, .fallback = "1", .metavar = "0|1", .group = GPU, \
+    .help = "decode steps as one captured graph; 0 launches kernel by kernel"
+const hr_opt hr_opt_graphs = {GRAPHS_ROW, .kind = HR_OPT_INT}, hr_opt_graphs_list = {GRAPHS_ROW, .kind = HR_OPT_INTS};
+GPU_WORD(gpu_memory, .name = "--gpu-memory", .choices = gpu_memories, .fallback = "device", .metavar = "WHERE",
+         .help =
+             "where weights and KV lie: device memory, managed memory, pinned host memory, or device memory that the "
+             "GPU may compress");
+GPU_WORD(gemm, .name = "--gemm", .choices = gemms, .metavar = "WHOSE",
+         .help = "matrix products of 16 tokens and more (default: cublaslt where it can be opened, else own; own on a "
+                 "simulated device)");
+NUMBER_LIST(
+    power_limit, GPU, .name = "--power-limit", .min = 1, .max = 100000, .metavar = "W",
+    .help = "power limit of the GPU in watts, restored at the end; needs the right to set it (default: as it is)");
+const hr_opt hr_opt_on_throttle = {
+    .name = "--on-throttle",
+    .group = GPU,
+    .kind = HR_OPT_WORD,
+    .choices = hr_on_throttle_names,
+    .fallback = "flag",
+    .metavar = "WHAT",
+    .help =
+        "a sample taken while heat, power or hardware slowed the GPU, or with its clock far below the best of the "
+        "cell: flag keeps it and leaves it out of the statistics, wait cools down and repeats it, stop ends the cell"};
+const hr_opt hr_opt_cool_down = {.name = "--cool-down",
+                                 .group = GPU,
+                                 .kind = HR_OPT_REAL,
+                                 .min = 0.01,
+                                 .max = 3600,
+                                 .fallback = "10",
+                                 .metavar = "S",
+                                 .help = "seconds of rest of --on-throttle wait"};
 
 const hr_opt hr_opt_on_busy = {
     .name = "--on-busy",

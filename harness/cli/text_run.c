@@ -17,6 +17,7 @@ hr_status hr_text_run_open(hr_text_run *run, uint32_t ctx, hr_progress *progress
                                   .copy = run->args.copy,
                                   .huge_pages = run->args.config.huge_pages,
                                   .threads = run->args.threads,
+                                  .on_device = run->args.device >= 0,
                                   .progress = hr_progress_callback,
                                   .context = progress};
     run->args.config.ctx = ctx;

@@ -37,6 +37,10 @@
     X(state_class, TEXT) X(page_faults, INT) X(ctx_switches, INT) X(flags, WORDS) X(kernels, MAP2)                   \
     X(kv_bytes_needed, INT) X(kv_bytes_touched, INT) X(huge_pages, BOOL) X(rss_peak_bytes, INT)    \
     X(kv_bytes_reserved, INT) X(kv_row_bytes, INT) X(softmax, TEXT)                                                   \
+    X(gpu_memory, TEXT) X(graphs, BOOL) X(gemm, TEXT) X(device_ms, REAL) X(power_w, REAL) X(energy_mj_token, REAL)   \
+    X(energy_mj_token_prefill, REAL) X(sm_mhz, REAL) X(memory_mhz, REAL) X(temperature_c, REAL)                      \
+    X(clock_reasons, TEXT) X(power_limit_w, REAL) X(dram_bytes_read, REAL) X(dram_bytes_write, REAL)                 \
+    X(tensor_pct, REAL) X(l2_hit_pct, REAL) X(warps_active_pct, REAL)                                                \
     X(samples_ttft_ms, SAMPLES) X(samples_tpot_ms, SAMPLES) X(samples_e2e_ms, SAMPLES)                               \
     X(samples_prefill_ms, SAMPLES) X(samples_flags, SAMPLES)
 /* clang-format on */

@@ -44,11 +44,7 @@ static hr_status keep_rows(const hr_observe_options *o, hr_watch watch, const hr
 }
 
 static hr_status load(const hr_observe_options *o, hr_model **model) {
-    const hr_load_options how = {.quant = o->cell->quant,
-                                 .order = o->cell->weights,
-                                 .copy = o->cell->copy,
-                                 .huge_pages = !o->cell->small_pages,
-                                 .threads = (unsigned)o->cell->threads};
+    const hr_load_options how = hr_cell_load_options(o->cell);
     return hr_model_load(o->cell->model, &how, model);
 }
 

@@ -85,18 +85,20 @@ static bool put_base(json_t *words, const char *base) {
 
 hr_status hr_nsys_command(const json_t *cell, const json_t *run_args, const char *program, const char *level,
                           const char *out_base, json_t **words) {
-    /* Nothing but our ranges: sampling and scheduler events would cost more than they tell about a CPU. The ranges of one
+    /* Nothing but our ranges: sampling and scheduler events would cost more than they tell. Of a GPU also its kernels and copies. The ranges of one
      * cell are few, so few repetitions do. */
-    static const char *const profile[] = {"nsys",
-                                          "profile",
-                                          "--trace=nvtx",
-                                          "--sample=none",
-                                          "--cpuctxsw=none",
-                                          "--capture-range=nvtx",
-                                          "--nvtx-capture=capture@headroom",
-                                          "--capture-range-end=stop",
-                                          "--force-overwrite=true",
-                                          "--output"};
+    const char *device = json_string_value(json_object_get(cell, "device"));
+    const bool gpu = device && !strncmp(device, "cuda", 4);
+    const char *const profile[] = {"nsys",
+                                   "profile",
+                                   gpu ? "--trace=nvtx,cuda" : "--trace=nvtx",
+                                   "--sample=none",
+                                   "--cpuctxsw=none",
+                                   "--capture-range=nvtx",
+                                   "--nvtx-capture=capture@headroom",
+                                   "--capture-range-end=stop",
+                                   "--force-overwrite=true",
+                                   "--output"};
     const char *const sweep[] = {program, "sweep"};
     const char *const tail[] = {"--repetitions", "3", "--db", "none", "--capture", "nvtx", "--nvtx-level", level};
     json_t *flags, *list = json_array();

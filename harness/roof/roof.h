@@ -40,6 +40,9 @@ unsigned hr_roofs_threads(const hr_roofs *roofs);
  * Rates are the best of several short probes: peaks for a ratio must not be beaten by what is measured beside them. */
 hr_status hr_roofs_state(hr_roofs *roofs, unsigned units, hr_state *out);
 
+/* Total of /proc/pressure/cpu "some" in microseconds since boot; NaN when unavailable. */
+double hr_psi_some_us(void);
+
 /* The full sweep: what `roof` prints (cli.md), stored per machine; beside its keys `pattern` in the rows of
  * read_gb_s and gflop_s, the way that was fastest; `sweep`: [{bytes_per_thread, threads, gb_s}], the best rate at each
  * working set; and `datasheet_read_gb_s`, null where no datasheet is known. quick: under 10 s. progress may be NULL; *out is a new reference. */

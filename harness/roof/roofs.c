@@ -334,7 +334,7 @@ void hr_roofs_stop_when(hr_roofs *r, bool (*stop)(void)) {
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-static double psi_some_us(void) {
+double hr_psi_some_us(void) {
     FILE *f = fopen("/proc/pressure/cpu", "r");
     if (!f) return NAN;
     double total = NAN;
@@ -369,7 +369,7 @@ static double dram_now(hr_roofs *r) {
 }
 
 hr_status hr_roofs_state(hr_roofs *r, unsigned units, hr_state *out) {
-    out->psi_some_us = psi_some_us();
+    out->psi_some_us = hr_psi_some_us();
     out->read_gb_s = dram_now(r);
     for (int u = 0; u < HR_UNIT_COUNT; u++) {
         out->gflop_s[u] = NAN;

@@ -1,5 +1,6 @@
 #include "harness/show/cell_args.h"
 
+#include "engine/engine.h"
 #include "harness/cli/option_groups.h"
 #include "kernels/base/memory.h"
 
@@ -70,38 +71,64 @@ static hr_status put_kind(words *w, const json_t *cell) {
 
 /* ---- axes and settings ------------------------------------------------------------------------------------------- */
 
+/* Which devices a key or setting concerns. */
+typedef enum concern { BOTH, CPU_ALONE, GPU_ALONE } concern;
+
+static bool on_gpu(const json_t *cell) {
+    const char *device = text_of(cell, "device");
+    return device && !strncmp(device, "cuda", 4);
+}
+
+static bool concerns(concern c, bool gpu) {
+    return c == BOTH || (c == GPU_ALONE) == gpu;
+}
+
 /* Keys of a cell that are flags by themselves. */
 static const struct {
     const char *key, *flag;
     const hr_opt *opt;
-} axes[] = {{"quant", "--quant", &hr_opt_quant},
-            {"type_k", "-ctk", &hr_opt_type_k},
-            {"type_v", "-ctv", &hr_opt_type_v},
-            {"kv_layout", "--kv-layout", &hr_opt_kv_layout},
-            {"page_size", "--page-size", &hr_opt_page_size},
-            {"flash_attn", "-fa", &hr_opt_flash},
-            {"fusion", "--fusion", &hr_opt_fusion},
-            {"weights", "--weights", &hr_opt_weights},
-            {"n_seqs", "--seqs", &hr_opt_seqs_list},
-            {"n_batch", "-b", &hr_opt_batch},
-            {"n_ubatch", "-ub", &hr_opt_ubatch}};
+    concern on;
+} axes[] = {{"quant", "--quant", &hr_opt_quant, BOTH},
+            {"type_k", "-ctk", &hr_opt_type_k, BOTH},
+            {"type_v", "-ctv", &hr_opt_type_v, BOTH},
+            {"kv_layout", "--kv-layout", &hr_opt_kv_layout, BOTH},
+            {"page_size", "--page-size", &hr_opt_page_size, BOTH},
+            {"flash_attn", "-fa", &hr_opt_flash, BOTH},
+            {"fusion", "--fusion", &hr_opt_fusion, BOTH},
+            {"weights", "--weights", &hr_opt_weights, CPU_ALONE},
+            {"n_seqs", "--seqs", &hr_opt_seqs_list, BOTH},
+            {"n_batch", "-b", &hr_opt_batch, BOTH},
+            {"n_ubatch", "-ub", &hr_opt_ubatch, BOTH},
+            {"device", "--device", &hr_opt_device, BOTH},
+            {"graphs", "--graphs", &hr_opt_graphs, GPU_ALONE},
+            {"gpu_memory", "--gpu-memory", &hr_opt_gpu_memory, GPU_ALONE},
+            {"gemm", "--gemm", &hr_opt_gemm, GPU_ALONE}};
 
 /* What has no default, or one that depends on model and machine: always written. */
 static const struct {
     const char *key, *flag;
-} always[] = {{"act", "--act"}, {"n_threads", "-t"}, {"isa", "--isa"}, {"kv_alloc", "--kv-alloc"}};
+    concern on;
+} always[] = {{"act", "--act", BOTH},
+              {"n_threads", "-t", CPU_ALONE},
+              {"isa", "--isa", CPU_ALONE},
+              {"kv_alloc", "--kv-alloc", BOTH}};
 
 /* Settings of a run: one value for all its cells. */
-static const hr_opt *const settings[] = {&hr_opt_mmap,      &hr_opt_huge_pages,   &hr_opt_pin,
-                                         &hr_opt_kv_budget, &hr_opt_kv_threshold, &hr_opt_kv_compact};
+static const struct {
+    const hr_opt *opt;
+    concern on;
+} settings[] = {{&hr_opt_mmap, CPU_ALONE}, {&hr_opt_huge_pages, CPU_ALONE}, {&hr_opt_pin, CPU_ALONE},
+                {&hr_opt_kv_budget, BOTH}, {&hr_opt_kv_threshold, BOTH},    {&hr_opt_kv_compact, BOTH}};
 
 static hr_status put_axes(words *w, const json_t *cell) {
     char text[64];
+    const bool gpu = on_gpu(cell);
     for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
         const char *value = scalar(json_object_get(cell, axes[i].key), text);
-        if (value) put_unless_default(w, axes[i].opt, axes[i].flag, value);
+        if (value && concerns(axes[i].on, gpu)) put_unless_default(w, axes[i].opt, axes[i].flag, value);
     }
     for (size_t i = 0; i < sizeof always / sizeof *always; i++) {
+        if (!concerns(always[i].on, gpu)) continue;
         const char *value = scalar(json_object_get(cell, always[i].key), text);
         if (!value)
             HR_FAIL(HR_ERR_INPUT, "the cell has no `%s`: another tool made it, and it cannot be measured again",
@@ -123,12 +150,18 @@ static hr_status put_forced(words *w, const json_t *cell) {
     return HR_OK;
 }
 
-static void put_settings(words *w, const json_t *run_args) {
+static void put_settings(words *w, const json_t *cell, const json_t *run_args) {
     char text[64];
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        const char *name = settings[i]->name;
+        const char *name = settings[i].opt->name;
         const char *value = scalar(json_object_get(run_args, name + strspn(name, "-")), text);
-        if (value) put_unless_default(w, settings[i], name, value);
+        if (value && concerns(settings[i].on, on_gpu(cell))) put_unless_default(w, settings[i].opt, name, value);
+    }
+    /* A cell says its limit whoever set it; the run says whether it was the sweep. */
+    const json_t *limit = json_object_get(cell, "power_limit_w");
+    if (json_is_number(limit) && json_object_get(run_args, "power-limit")) {
+        snprintf(text, sizeof text, "%.0f", json_number_value(limit));
+        put(w, "--power-limit", text);
     }
     const char *prompt = text_of(run_args, "prompt");
     if (prompt) put(w, "--prompt", prompt);
@@ -139,8 +172,9 @@ static hr_status check(const json_t *cell, const char *model) {
     if (!model || !*model) HR_FAIL(HR_ERR_INPUT, "the cell does not say its model: it cannot be measured again");
     if (!device)
         HR_FAIL(HR_ERR_INPUT, "the cell has no `device`: another tool made it, and it cannot be measured again");
-    if (strcmp(device, "cpu"))
-        HR_FAIL(HR_ERR_INPUT, "the cell was measured on %s: this build runs on the CPU alone", device);
+    int place;
+    if (hr_device_parse(device, &place) != HR_OK)
+        HR_FAIL(HR_ERR_INPUT, "the cell was measured on %.40s, which is no device of this program", device);
     if (strchr(model, ','))
         HR_FAIL(HR_ERR_INPUT, "the model's name has a comma, which -m takes for two models: rename %s", model);
     return HR_OK;
@@ -154,7 +188,7 @@ static hr_status fill(words *w, const json_t *cell, const json_t *run_args) {
     HR_TRY(put_kind(w, cell));
     HR_TRY(put_axes(w, cell));
     HR_TRY(put_forced(w, cell));
-    put_settings(w, run_args);
+    put_settings(w, cell, run_args);
     const char *seed = number(cell, "seed", 1, text);
     if (seed) put(w, "--seed", seed);
     return HR_OK;

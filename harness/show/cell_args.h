@@ -7,8 +7,7 @@
 
 /* An array of texts: ["-m", "synth:tiny", "--quant", ...]. run_args: the args of its run (hr_store_runs), for settings that
  * are no key of a cell (--mmap, --huge-pages, --pin, --kv-budget, --prompt, ...); may be NULL. A sweep with them has one
- * cell, of the same cell_id on the same machine class. ERR_INPUT for a cell that this build cannot measure (another
- * tool's, another device). */
+ * cell, of the same cell_id on the same machine class; one of a GPU names its device. ERR_INPUT for a cell of another tool. */
 hr_status hr_cell_args(const json_t *cell, const json_t *run_args, json_t **out);
 /* "a b 'c d'": words quoted for a shell where they need it; hr_malloc'ed. NULL when out of memory. */
 char *hr_shell_line(const json_t *words);

@@ -136,13 +136,31 @@ static const struct {
     {4, "ALTER TABLE op ADD COLUMN imbalance_ns REAL"},
     {4, "ALTER TABLE op ADD COLUMN handoff_ns REAL"},
     {4, "ALTER TABLE op ADD COLUMN unit TEXT"},
+    {5, "ALTER TABLE cell ADD COLUMN gpu_memory TEXT"},
+    {5, "ALTER TABLE cell ADD COLUMN graphs INTEGER"},
+    {5, "ALTER TABLE cell ADD COLUMN gemm TEXT"},
+    {5, "ALTER TABLE cell ADD COLUMN device_ms REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN power_w REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN energy_mj_token REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN energy_mj_token_prefill REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN sm_mhz REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN memory_mhz REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN temperature_c REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN clock_reasons TEXT"},
+    {5, "ALTER TABLE cell ADD COLUMN power_limit_w REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN dram_bytes_read REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN dram_bytes_write REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN tensor_pct REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN l2_hit_pct REAL"},
+    {5, "ALTER TABLE cell ADD COLUMN warps_active_pct REAL"},
 };
 
 static hr_status add_what_came_after(hr_store *store, sqlite3_int64 version) {
     for (size_t i = 0; i < sizeof later_columns / sizeof *later_columns; i++)
         if (version < later_columns[i].version) HR_TRY(hr_store_exec(store, later_columns[i].sql));
-    HR_TRY(hr_store_exec(store, strstr(hr_store_schema, version < 3 ? "CREATE TABLE study" : "CREATE TABLE recorded")));
-    return hr_store_exec(store, "PRAGMA user_version = 4");
+    const char *tables = version < 3 ? "CREATE TABLE study" : version < 4 ? "CREATE TABLE recorded" : NULL;
+    if (tables) HR_TRY(hr_store_exec(store, strstr(hr_store_schema, tables)));
+    return hr_store_exec(store, "PRAGMA user_version = 5");
 }
 
 /* Looks again under the lock: another process may have been faster. */

@@ -8,7 +8,7 @@
 
 enum {
     HR_STORE_APPLICATION = 0x48525354, /* "HRST", as in results/schema.sql */
-    HR_STORE_VERSION = 4,
+    HR_STORE_VERSION = 5,
     HR_STORE_OLDEST = 1, /* that is read, and upgraded when written to */
     HR_STORE_BUSY_MS = 5000,
 };

@@ -48,6 +48,24 @@ static hr_status grow(builder *b) {
     return HR_OK;
 }
 
+/* Memory of the machine, or of the GPU where weights and KV lie; managed memory counts as the GPU's, since more than there is
+ * would be moved back and forth, and may hang the card. */
+static bool does_not_fit(const builder *b, const hr_sweep_cell *cell, char *reason, size_t n) {
+    const hr_cell_config *c = &cell->config;
+    const hr_model_info *info = &b->plan->infos[cell->info];
+    const hr_device_info *gpu = hr_sweep_plan_gpu(b->plan, c);
+    const bool on_gpu = gpu && c->gpu_memory != HR_GPU_PINNED;
+    const uint64_t weights = gpu ? info->weight_bytes : hr_cell_weight_memory(info);
+    const uint64_t all = weights + cell->arena_bytes + cell->kv_bytes;
+    const uint64_t there = on_gpu ? gpu->memory_bytes : b->machine->memory_bytes;
+    char where[16] = "this machine";
+    if (on_gpu) hr_device_name(hr_cell_device(c), where);
+    if (!there || all <= there) return false;
+    snprintf(reason, n, "needs %.1f GB (weights %.1f, KV %.1f), %s has %.1f GB", (double)all / 1e9,
+             (double)weights / 1e9, (double)cell->kv_bytes / 1e9, where, (double)there / 1e9);
+    return true;
+}
+
 /* Why a cell cannot be measured, into reason; false when it can. */
 static bool refused(const builder *b, hr_sweep_cell *cell, char *reason, size_t n) {
     const hr_cell_config *c = &cell->config;
@@ -67,20 +85,15 @@ static bool refused(const builder *b, hr_sweep_cell *cell, char *reason, size_t 
         snprintf(reason, n, "%s", hr_error());
         return true;
     }
-    const uint64_t all = hr_cell_weight_memory(info) + cell->arena_bytes + cell->kv_bytes;
-    if (b->machine->memory_bytes && all > b->machine->memory_bytes) {
-        snprintf(reason, n, "needs %.1f GB (weights %.1f, KV %.1f), this machine has %.1f GB", (double)all / 1e9,
-                 (double)hr_cell_weight_memory(info) / 1e9, (double)cell->kv_bytes / 1e9,
-                 (double)b->machine->memory_bytes / 1e9);
-        return true;
-    }
-    return false;
+    return does_not_fit(b, cell, reason, n);
 }
 
 static hr_status add(builder *b, const hr_cell_config *config, size_t info) {
     HR_TRY(grow(b));
     hr_sweep_cell cell = {.config = *config, .info = info};
-    hr_cell_id(config, b->plan->infos[info].hash, b->machine->class_name, b->plan->input, cell.id);
+    const hr_device_info *gpu = hr_sweep_plan_gpu(b->plan, config);
+    const char *class_name = gpu ? gpu->class_name : b->machine->class_name;
+    hr_cell_id(config, b->plan->infos[info].hash, class_name, b->plan->input, cell.id);
     size_t *slot = seen_slot(b, cell.id);
     if (*slot) return HR_OK;
     if (b->plan->n == CELLS_MAX)
@@ -90,7 +103,7 @@ static hr_status add(builder *b, const hr_cell_config *config, size_t info) {
         cell.skip = hr_strdup(reason);
         if (!cell.skip) return no_memory();
         b->plan->n_skipped++;
-    } else {
+    } else if (!config->gpu) { /* an engine on a GPU says it itself */
         const hr_model_info *facts = &b->plan->infos[info];
         const hr_engine_config e = hr_cell_engine_config(config, facts->ctx);
         HR_TRY(hr_kernel_forces_fit(&e, facts, config->isa, (hr_act)config->act));
@@ -135,7 +148,8 @@ static hr_status add_rows(builder *b, const hr_cell_config *point, size_t info) 
 
 static hr_status act_of(const char *name, const hr_model_info *info, const hr_cell_config *c, int *out) {
     if (!strcmp(name, "auto")) {
-        *out = hr_cell_resolve_act(c->quant, info->type, c->isa);
+        *out =
+            c->gpu ? hr_cell_resolve_act_gpu(c->quant, info->type) : hr_cell_resolve_act(c->quant, info->type, c->isa);
         return HR_OK;
     }
     for (int a = 0; a < HR_ACT_COUNT; a++)
@@ -146,10 +160,18 @@ static hr_status act_of(const char *name, const hr_model_info *info, const hr_ce
     HR_FAIL(HR_ERR_USAGE, "unknown value '%s' for --act", name);
 }
 
-/* One element of every list that is an axis of the engine. */
+/* The lists that are axes of the engine, outermost first; a point is a place in each. */
+/* clang-format off */
+#define POINT_AXES(X)                                                                                         \
+    X(isa) X(threads) X(act) X(k_type) X(v_type) X(kv_layout) X(page_size) X(kv_alloc) X(flash) X(batch)       \
+    X(ubatch) X(fusion) X(graphs) X(gpu_memory) X(gemm) X(power_limit)
+/* clang-format on */
 typedef struct point {
-    size_t isa, act, k, v, layout, page, alloc, flash, threads, batch, ubatch, fusion;
+#define X(name) size_t name;
+    POINT_AXES(X)
+#undef X
 } point;
+enum { N_POINT = sizeof(point) / sizeof(size_t) };
 
 /* --kernel as the cell's text. */
 static hr_status forced(const hr_axes *a, hr_cell_config *c) {
@@ -159,22 +181,40 @@ static hr_status forced(const hr_axes *a, hr_cell_config *c) {
     return HR_OK;
 }
 
-static hr_status add_point(builder *b, hr_cell_config c, size_t info, const point *at) {
+static hr_status cpu_axes(const builder *b, const point *at, hr_cell_config *c) {
     const hr_axes *a = b->axes;
     hr_isa isa = HR_ISA_AUTO;
     for (int i = 0; i < HR_ISA_COUNT; i++)
         if (!strcmp(hr_isa_name((hr_isa)i), a->isa.v[at->isa])) isa = (hr_isa)i;
-    HR_TRY(hr_isa_resolve(isa, &c.isa));
+    c->threads = a->threads.n ? a->threads.v[at->threads] : b->machine->cores;
+    return hr_isa_resolve(isa, &c->isa);
+}
+
+static void gpu_axes(const builder *b, const point *at, hr_cell_config *c) {
+    const hr_axes *a = b->axes;
+    const hr_device_info *gpu = hr_sweep_plan_gpu(b->plan, c);
+    c->threads = HR_CELL_NULL, c->isa = HR_ISA_AUTO;
+    c->graphs = !a->graphs.n || a->graphs.v[at->graphs] != 0;
+    c->gpu_memory = a->gpu_memory.n ? hr_gpu_memory_of(a->gpu_memory.v[at->gpu_memory]) : HR_GPU_DEVICE;
+    c->cublaslt = hr_gemm_is_cublaslt(a->gemm.n ? a->gemm.v[at->gemm] : NULL, gpu);
+    c->power_limit_w = a->power_limit.n ? a->power_limit.v[at->power_limit] : 0;
+}
+
+static hr_status add_point(builder *b, hr_cell_config c, size_t info, const point *at) {
+    const hr_axes *a = b->axes;
+    if (c.gpu)
+        gpu_axes(b, at, &c);
+    else
+        HR_TRY(cpu_axes(b, at, &c));
     HR_TRY(act_of(a->act.v[at->act], &b->plan->infos[info], &c, &c.act));
-    HR_TRY(hr_kv_type_parse(a->k_type.v[at->k], &c.k_type));
-    HR_TRY(hr_kv_type_parse(a->v_type.v[at->v], &c.v_type));
-    HR_TRY(hr_kv_layout_parse(a->kv_layout.v[at->layout], &c.kv_layout));
+    HR_TRY(hr_kv_type_parse(a->k_type.v[at->k_type], &c.k_type));
+    HR_TRY(hr_kv_type_parse(a->v_type.v[at->v_type], &c.v_type));
+    HR_TRY(hr_kv_layout_parse(a->kv_layout.v[at->kv_layout], &c.kv_layout));
     const bool paged = hr_kv_is_paged(c.kv_layout);
-    c.page_size = paged ? a->page_size.v[at->page] : HR_CELL_NULL;
+    c.page_size = paged ? a->page_size.v[at->page_size] : HR_CELL_NULL;
     snprintf(c.kv_alloc, sizeof c.kv_alloc, "%s",
-             a->kv_alloc.n ? a->kv_alloc.v[at->alloc] : hr_kv_alloc_name(hr_kv_alloc_default(c.kv_layout)));
+             a->kv_alloc.n ? a->kv_alloc.v[at->kv_alloc] : hr_kv_alloc_name(hr_kv_alloc_default(c.kv_layout)));
     c.flash = a->flash.v[at->flash] != 0;
-    c.threads = a->threads.n ? a->threads.v[at->threads] : b->machine->cores;
     HR_TRY(hr_fusion_parse(a->fusion.v[at->fusion], &c.fusion));
     HR_TRY(forced(a, &c));
     c.batch = a->batch.v[at->batch], c.ubatch = a->ubatch.v[at->ubatch];
@@ -185,34 +225,48 @@ static size_t once(size_t n) {
     return n ? n : 1;
 }
 
+/* Axes that do not concern the device have one place. */
+static void sizes_on(const hr_axes *a, bool gpu, size_t sizes[N_POINT]) {
+    point n = {
+#define X(name) .name = once(a->name.n),
+        POINT_AXES(X)
+#undef X
+    };
+    if (gpu)
+        n.isa = n.threads = 1;
+    else
+        n.graphs = n.gpu_memory = n.gemm = n.power_limit = 1;
+    memcpy(sizes, &n, sizeof n);
+}
+
 static hr_status add_group(builder *b, const hr_cell_config *c, size_t info) {
-    const hr_axes *a = b->axes;
-    const size_t sizes[] = {a->isa.n,       a->threads.n,  a->act.n,   a->k_type.n, a->v_type.n, a->kv_layout.n,
-                            a->page_size.n, a->kv_alloc.n, a->flash.n, a->batch.n,  a->ubatch.n, a->fusion.n};
-    enum { N = sizeof sizes / sizeof sizes[0] };
-    size_t at[N] = {0};
+    size_t sizes[N_POINT], at[N_POINT] = {0};
+    sizes_on(b->axes, c->gpu != 0, sizes);
     for (;;) {
-        const point p = {.isa = at[0],
-                         .threads = at[1],
-                         .act = at[2],
-                         .k = at[3],
-                         .v = at[4],
-                         .layout = at[5],
-                         .page = at[6],
-                         .alloc = at[7],
-                         .flash = at[8],
-                         .batch = at[9],
-                         .ubatch = at[10],
-                         .fusion = at[11]};
+        point p;
+        memcpy(&p, at, sizeof p);
         HR_TRY(add_point(b, *c, info, &p));
-        int i = N - 1;
-        while (i >= 0 && ++at[i] == once(sizes[i])) at[i--] = 0;
+        int i = N_POINT - 1;
+        while (i >= 0 && ++at[i] == sizes[i]) at[i--] = 0;
         if (i < 0) return HR_OK;
     }
 }
 
 bool hr_sweep_plan_same_group(const hr_sweep_cell *a, const hr_sweep_cell *b) {
     return a->info == b->info;
+}
+
+const hr_device_info *hr_sweep_plan_gpu(const hr_sweep_plan *plan, const hr_cell_config *c) {
+    for (size_t i = 0; c->gpu && i < plan->n_gpus; i++)
+        if (plan->gpus[i].device == hr_cell_device(c)) return &plan->gpus[i].info;
+    return NULL;
+}
+
+const char *hr_sweep_plan_class(const hr_sweep_plan *plan, const hr_machine *machine) {
+    bool one = plan->n_gpus && !plan->on_cpu;
+    for (size_t i = 1; one && i < plan->n_gpus; i++)
+        one = !strcmp(plan->gpus[0].info.class_name, plan->gpus[i].info.class_name);
+    return one ? plan->gpus[0].info.class_name : machine->class_name;
 }
 
 /* Fisher-Yates inside each group; then the groups themselves are drawn, so that each model is still loaded once. */
@@ -258,32 +312,51 @@ static hr_status check_lists(const hr_axes *a) {
     return HR_OK;
 }
 
-static hr_status add_model(builder *b, const char *model, const char *quant, const char *weights) {
+static hr_status add_model(builder *b, const char *model, const char *quant, int device, const char *weights) {
     const hr_axes *a = b->axes;
-    hr_cell_config c = {.copy = a->copy,
-                        .small_pages = a->small_pages,
-                        .free_threads = a->free_threads,
-                        .kv_budget = a->kv_budget,
-                        .kv_threshold = a->kv_threshold,
-                        .kv_compact = a->kv_compact};
+    hr_cell_config c = {
+        .kv_budget = a->kv_budget, .kv_threshold = a->kv_threshold, .kv_compact = a->kv_compact, .gpu = device + 1};
+    if (!c.gpu) c.copy = a->copy, c.small_pages = a->small_pages, c.free_threads = a->free_threads;
     if (strlen(model) >= sizeof c.model)
         HR_FAIL(HR_ERR_INPUT, "the name of a model is longer than %zu bytes", sizeof c.model - 1);
     snprintf(c.model, sizeof c.model, "%s", model);
     HR_TRY(hr_quant_parse(quant, &c.quant));
-    HR_TRY(hr_weights_parse(weights, &c.weights));
+    c.weights = HR_ORDER_ROWS;
+    if (!c.gpu) HR_TRY(hr_weights_parse(weights, &c.weights));
     HR_TRY(hr_model_peek(c.model, c.quant, c.weights, &b->plan->infos[b->plan->n_infos]));
     return add_group(b, &c, b->plan->n_infos++);
 }
 
+static const int64_t cpu_alone[] = {HR_DEVICE_CPU};
+
+/* Asks each GPU what it is. */
+static hr_status find_gpus(hr_sweep_plan *plan, const hr_ints *devices) {
+    for (size_t i = 0; i < devices->n; i++) {
+        const int device = (int)devices->v[i];
+        plan->on_cpu |= device < 0;
+        if (device < 0) continue;
+        if (plan->n_gpus == HR_DEVICES_MAX) HR_FAIL(HR_ERR_USAGE, "--device: more than %d GPUs", HR_DEVICES_MAX);
+        plan->gpus[plan->n_gpus].device = device;
+        HR_TRY(hr_device_get_info(device, &plan->gpus[plan->n_gpus].info));
+        plan->n_gpus++;
+    }
+    return HR_OK;
+}
+
 static hr_status build(builder *b) {
     const hr_axes *a = b->axes;
+    const hr_ints devices = a->device.n ? a->device : (hr_ints){cpu_alone, 1};
     HR_TRY(check_lists(a));
-    b->plan->infos = hr_calloc(hr_mul(hr_mul(a->models.n, a->quant.n), a->weights.n), sizeof *b->plan->infos);
+    HR_TRY(find_gpus(b->plan, &devices));
+    b->plan->gemm_asked = a->gemm.n > 0;
+    b->plan->infos =
+        hr_calloc(hr_mul(hr_mul(a->models.n, a->quant.n), hr_mul(devices.n, a->weights.n)), sizeof *b->plan->infos);
     if (!b->plan->infos) return no_memory();
     for (size_t m = 0; m < a->models.n; m++)
         for (size_t q = 0; q < a->quant.n; q++)
-            for (size_t w = 0; w < a->weights.n; w++)
-                HR_TRY(add_model(b, a->models.v[m], a->quant.v[q], a->weights.v[w]));
+            for (size_t d = 0; d < devices.n; d++)
+                for (size_t w = 0; w < (devices.v[d] < 0 ? a->weights.n : 1); w++)
+                    HR_TRY(add_model(b, a->models.v[m], a->quant.v[q], (int)devices.v[d], a->weights.v[w]));
     return a->shuffled ? shuffle(b->plan, a->seed) : HR_OK;
 }
 
@@ -305,7 +378,8 @@ void hr_sweep_plan_destroy(hr_sweep_plan *plan) {
 
 double hr_sweep_plan_load_seconds(const hr_sweep_plan *plan, size_t cell) {
     const hr_model_info *info = &plan->infos[plan->cells[cell].info];
-    return 0.1 + (double)info->anon_bytes / 0.5e9;
+    const hr_cell_config *c = &plan->cells[cell].config;
+    return c->gpu ? 1 + (double)info->weight_bytes / 5e9 : 0.1 + (double)info->anon_bytes / 0.5e9;
 }
 
 double hr_sweep_plan_seconds(const hr_sweep_plan *plan, size_t cell, size_t fixed, double max_seconds) {
@@ -313,9 +387,12 @@ double hr_sweep_plan_seconds(const hr_sweep_plan *plan, size_t cell, size_t fixe
     const hr_model_info *info = &plan->infos[plan->cells[cell].info];
     const double seqs = c->n_seqs > 0 ? (double)c->n_seqs : 1, steps = (double)hr_cell_steps(c);
     const double prompt = c->kind == HR_CELL_TG ? 0 : (double)c->n_prompt * (c->kind == HR_CELL_PP ? 1 : seqs);
-    const double step = fmax((double)info->weight_bytes / 20e9, 2 * (double)info->n_params * seqs / 150e9);
-    const double once_s = steps * step + prompt * 2 * (double)info->n_params / 150e9;
-    const double fill = c->depth > 0 ? (double)c->depth * seqs * 2 * (double)info->n_params / 150e9 : 0;
+    const hr_device_info *gpu = hr_sweep_plan_gpu(plan, c);
+    const double flop_s = gpu ? 1e14 : 150e9;
+    const double byte_s = !gpu ? 20e9 : gpu->datasheet_read_gb_s > 0 ? gpu->datasheet_read_gb_s * 0.66e9 : 500e9;
+    const double step = fmax((double)info->weight_bytes / byte_s, 2 * (double)info->n_params * seqs / flop_s);
+    const double once_s = steps * step + prompt * 2 * (double)info->n_params / flop_s;
+    const double fill = c->depth > 0 ? (double)c->depth * seqs * 2 * (double)info->n_params / flop_s : 0;
     const double reps = fixed ? (double)fixed + fmin((double)fixed, 5) : fmax(15, 0.5 / once_s);
     return 0.35 + fill + fmin(reps * once_s, max_seconds) + 3 * once_s;
 }

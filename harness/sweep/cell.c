@@ -35,8 +35,8 @@ void hr_cell_test(const hr_cell_config *c, char *out, size_t n) {
         snprintf(out, n, "%s", name);
 }
 
-hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
-    const hr_act half = isa == HR_ISA_AVX512 && (hr_cpu_features() & HR_CPU_BF16) ? HR_ACT_BF16 : HR_ACT_F32;
+/* half: of 16-bit weights. */
+static hr_act resolve_act(hr_quant quant, const char *type, hr_act half) {
     switch (quant) {
     case HR_QUANT_F32:
         return HR_ACT_F32;
@@ -60,6 +60,28 @@ hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
     return strcasestr(word, "f32") ? HR_ACT_F32 : HR_ACT_INT8;
 }
 
+hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa) {
+    const bool has_unit = isa == HR_ISA_AVX512 && (hr_cpu_features() & HR_CPU_BF16);
+    return resolve_act(quant, type, has_unit ? HR_ACT_BF16 : HR_ACT_F32);
+}
+
+hr_act hr_cell_resolve_act_gpu(hr_quant quant, const char *type) {
+    return resolve_act(quant, type, HR_ACT_BF16);
+}
+
+int hr_cell_device(const hr_cell_config *c) {
+    return c->gpu ? c->gpu - 1 : HR_DEVICE_CPU;
+}
+
+bool hr_cell_has_graphs(const hr_cell_config *c) {
+    return c->gpu && hr_cell_steps(c) > 0;
+}
+
+bool hr_cell_has_gemm(const hr_cell_config *c) {
+    enum { LIBRARY_TOKENS = 16 }; /* hr_engine_config.cublaslt */
+    return c->gpu && (c->n_prompt >= LIBRARY_TOKENS || c->n_seqs >= LIBRARY_TOKENS);
+}
+
 /* Two FNV-1a sums over the text with different starts, each finished by the splitmix64 mixer. */
 static uint64_t mixed_fnv(const char *text, size_t n, uint64_t h) {
     for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
@@ -73,7 +95,8 @@ void hr_fingerprint(const char *text, size_t n, char out[33]) {
 
 void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
                 char out[33]) {
-    char text[1536], fusion[HR_FUSION_TEXT];
+    char text[1536], fusion[HR_FUSION_TEXT], device[16];
+    hr_device_name(hr_cell_device(c), device);
     snprintf(text, sizeof text,
              "v1 model=%s machine=%s input=%s kind=%s p=%" PRId64 " n=%" PRId64 " isl=%" PRId64 " osl=%" PRId64
              " d=%" PRId64 " seqs=%" PRId64 " b=%" PRId64 " ub=%" PRId64 " quant=%s act=%s k=%s v=%s layout=%s"
@@ -82,13 +105,19 @@ void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *mac
              c->n_seqs, c->batch, c->ubatch, hr_quant_name(c->quant), hr_act_name((hr_act)c->act),
              hr_kv_type_name(c->k_type), hr_kv_type_name(c->v_type), hr_kv_layout_name(c->kv_layout), c->page_size,
              c->kv_alloc, c->flash, hr_fusion_text(c->fusion, fusion), hr_weights_name(c->weights), c->threads,
-             hr_isa_name(c->isa), HR_CELL_DEVICE);
+             hr_isa_name(c->isa), device);
     size_t used = strlen(text);
     const bool hybrid = !strcmp(c->kv_alloc, "hybrid"), compacts = hybrid || !strcmp(c->kv_alloc, "pool");
     if (c->kv_budget && c->kv_budget != 100)
         used += (size_t)snprintf(text + used, sizeof text - used, " budget=%" PRId64, c->kv_budget);
     if (hybrid) used += (size_t)snprintf(text + used, sizeof text - used, " threshold=%" PRId64, c->kv_threshold);
     if (compacts) used += (size_t)snprintf(text + used, sizeof text - used, " compact=%" PRId64, c->kv_compact);
+    if (c->gpu)
+        used += (size_t)snprintf(text + used, sizeof text - used, " mem=%s", hr_gpu_memory_names[c->gpu_memory]);
+    if (hr_cell_has_graphs(c)) used += (size_t)snprintf(text + used, sizeof text - used, " graphs=%d", c->graphs);
+    if (hr_cell_has_gemm(c)) used += (size_t)snprintf(text + used, sizeof text - used, " cublaslt=%d", c->cublaslt);
+    if (c->power_limit_w)
+        used += (size_t)snprintf(text + used, sizeof text - used, " power=%" PRId64, c->power_limit_w);
     snprintf(text + used, sizeof text - used, "%s%s%s%s%s", c->copy ? " mmap=0" : "",
              c->small_pages ? " huge-pages=0" : "", c->free_threads ? " pin=0" : "", *c->forced ? " forced=" : "",
              c->forced);
@@ -117,7 +146,7 @@ uint64_t hr_cell_weight_memory(const hr_model_info *info) {
 
 hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx) {
     hr_engine_config e = hr_engine_config_default();
-    e.threads = (unsigned)c->threads;
+    e.threads = c->threads > 0 ? (unsigned)c->threads : 0;
     e.isa = c->isa;
     e.act = c->act;
     e.kv_layout = c->kv_layout;
@@ -136,12 +165,23 @@ hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_c
     e.fusion = c->fusion;
     hr_kernel_forces_parse(&e, c->forced); /* checked when the cell was made */
     e.pin = !c->free_threads, e.huge_pages = !c->small_pages;
+    e.device = hr_cell_device(c);
+    if (c->gpu) e.graphs = c->graphs, e.memory = c->gpu_memory, e.cublaslt = c->cublaslt;
     return e;
+}
+
+hr_load_options hr_cell_load_options(const hr_cell_config *c) {
+    return (hr_load_options){.quant = c->quant,
+                             .order = c->weights,
+                             .copy = c->copy,
+                             .huge_pages = !c->small_pages,
+                             .threads = c->threads > 0 ? (unsigned)c->threads : 0,
+                             .on_device = c->gpu != 0};
 }
 
 json_t *hr_cell_config_json(const hr_cell_config *c) {
     return json_pack("{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                     " s:i, s:i, s:b, s:b, s:b, s:i, s:s, s:I, s:I, s:I}",
+                     " s:i, s:i, s:b, s:b, s:b, s:i, s:s, s:I, s:I, s:I, s:i, s:b, s:b, s:i, s:I}",
                      "model", c->model, "quant", (int)c->quant, "act", c->act, "kind", (int)c->kind, "n_prompt",
                      (json_int_t)c->n_prompt, "n_gen", (json_int_t)c->n_gen, "isl", (json_int_t)c->isl, "osl",
                      (json_int_t)c->osl, "depth", (json_int_t)c->depth, "n_seqs", (json_int_t)c->n_seqs, "batch",
@@ -151,22 +191,25 @@ json_t *hr_cell_config_json(const hr_cell_config *c) {
                      "weights", (int)c->weights, "copy", (int)c->copy, "small_pages", (int)c->small_pages,
                      "free_threads", (int)c->free_threads, "fusion", (int)c->fusion, "forced", c->forced, "kv_budget",
                      (json_int_t)c->kv_budget, "kv_threshold", (json_int_t)c->kv_threshold, "kv_compact",
-                     (json_int_t)c->kv_compact);
+                     (json_int_t)c->kv_compact, "gpu", c->gpu, "graphs", (int)c->graphs, "cublaslt", (int)c->cublaslt,
+                     "gpu_memory", (int)c->gpu_memory, "power_limit_w", (json_int_t)c->power_limit_w);
 }
 
 hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
     const char *model, *alloc, *forced;
-    int quant, act, kind, k, v, layout, flash, isa, weights, copy, small, unpinned, fusion;
-    json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads, budget, threshold, compact;
+    int quant, act, kind, k, v, layout, flash, isa, weights, copy, small, unpinned, fusion, gpu, graphs, cublaslt,
+        where;
+    json_int_t p, n, isl, osl, d, seqs, b, ub, page, threads, budget, threshold, compact, power;
     if (json_unpack((json_t *)json,
                     "{s:s, s:i, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:i, s:i, s:i, s:I, s:s, s:b, s:I,"
-                    " s:i, s:i, s:b, s:b, s:b, s:i, s:s, s:I, s:I, s:I}",
+                    " s:i, s:i, s:b, s:b, s:b, s:i, s:s, s:I, s:I, s:I, s:i, s:b, s:b, s:i, s:I}",
                     "model", &model, "quant", &quant, "act", &act, "kind", &kind, "n_prompt", &p, "n_gen", &n, "isl",
                     &isl, "osl", &osl, "depth", &d, "n_seqs", &seqs, "batch", &b, "ubatch", &ub, "k_type", &k, "v_type",
                     &v, "kv_layout", &layout, "page_size", &page, "kv_alloc", &alloc, "flash", &flash, "threads",
                     &threads, "isa", &isa, "weights", &weights, "copy", &copy, "small_pages", &small, "free_threads",
                     &unpinned, "fusion", &fusion, "forced", &forced, "kv_budget", &budget, "kv_threshold", &threshold,
-                    "kv_compact", &compact))
+                    "kv_compact", &compact, "gpu", &gpu, "graphs", &graphs, "cublaslt", &cublaslt, "gpu_memory", &where,
+                    "power_limit_w", &power))
         HR_FAIL(HR_ERR_INTERNAL, "the worker was sent a cell that it cannot read");
     *out = (hr_cell_config){.quant = (hr_quant)quant,
                             .act = act,
@@ -193,7 +236,12 @@ hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out) {
                             .fusion = (unsigned)fusion,
                             .kv_budget = budget,
                             .kv_threshold = threshold,
-                            .kv_compact = compact};
+                            .kv_compact = compact,
+                            .gpu = gpu,
+                            .graphs = graphs,
+                            .cublaslt = cublaslt,
+                            .gpu_memory = (hr_gpu_memory)where,
+                            .power_limit_w = power};
     snprintf(out->model, sizeof out->model, "%s", model);
     snprintf(out->kv_alloc, sizeof out->kv_alloc, "%s", alloc);
     snprintf(out->forced, sizeof out->forced, "%s", forced);
@@ -211,7 +259,7 @@ json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr
 #define X(key, kind) json_object_set_new(row, #key, json_null());
     HR_CELL_KEYS(X)
 #undef X
-    char test[128], now[32];
+    char test[128], now[32], device[16];
     hr_cell_test(c, test, sizeof test);
     time_t t = time(NULL);
     struct tm utc;
@@ -232,7 +280,8 @@ json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr
     SET("n_threads", axis(c->threads));
     SET("type_k", json_string(hr_kv_type_name(c->k_type)));
     SET("type_v", json_string(hr_kv_type_name(c->v_type)));
-    SET("n_gpu_layers", json_integer(0));
+    /* As llama-bench counts: the layers and what follows them. */
+    SET("n_gpu_layers", json_integer(c->gpu ? (json_int_t)info->n_layers + 1 : 0));
     SET("flash_attn", json_boolean(c->flash));
     SET("n_prompt", axis(c->n_prompt));
     SET("n_gen", axis(c->n_gen));
@@ -252,11 +301,23 @@ json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr
     SET("fusion", json_string(hr_fusion_text(c->fusion, fusion)));
     SET("forced", *c->forced ? json_string(c->forced) : json_null());
     SET("weights", json_string(hr_weights_name(c->weights)));
-    SET("isa", json_string(hr_isa_name(c->isa)));
-    SET("device", json_string(HR_CELL_DEVICE));
+    SET("isa", c->gpu ? json_null() : json_string(hr_isa_name(c->isa)));
+    hr_device_name(hr_cell_device(c), device);
+    SET("device", json_string(device));
     SET("seed", json_integer((json_int_t)seed));
     SET("tags", tags && *tags ? json_string(tags) : json_null());
     SET("flags", json_array());
 #undef SET
     return row;
+}
+
+void hr_cell_row_gpu(json_t *row, const hr_cell_config *c, const hr_device_info *info) {
+    const char *const gemm = c->cublaslt ? "cublaslt" : "own";
+    json_object_set_new(row, "gpu_info", json_string(info->name));
+    json_object_set_new(row, "backends", json_string("CUDA"));
+    json_object_set_new(row, "gpu_memory", json_string(hr_gpu_memory_names[c->gpu_memory]));
+    if (hr_cell_has_graphs(c)) json_object_set_new(row, "graphs", json_boolean(c->graphs));
+    if (hr_cell_has_gemm(c)) json_object_set_new(row, "gemm", json_string(gemm));
+    if (c->power_limit_w) json_object_set_new(row, "power_limit_w", json_real((double)c->power_limit_w));
+    if (info->simulated) json_array_append_new(json_object_get(row, "flags"), json_string("simulated"));
 }

@@ -27,8 +27,8 @@ typedef struct hr_cell_config {
     int64_t page_size; /* null unless paged */
     char kv_alloc[16]; /* "per-request", "pool", "paged", "hybrid" */
     bool flash;
-    int64_t threads; /* resolved */
-    hr_isa isa;      /* resolved */
+    int64_t threads; /* resolved; null on a GPU */
+    hr_isa isa;      /* resolved; AUTO on a GPU, where it is null */
     hr_order weights;
     unsigned fusion;             /* HR_FUSE_* */
     char forced[HR_FORCES_TEXT]; /* --kernel: "op=name;..." */
@@ -36,15 +36,24 @@ typedef struct hr_cell_config {
     bool copy, small_pages, free_threads; /* --mmap 0, --huge-pages 0, --pin 0 */
     int64_t kv_budget;                    /* percent of the demand; 0: 100 */
     int64_t kv_threshold, kv_compact;     /* hybrid; pool and hybrid */
+    /* On a GPU weights are rows, and the settings of memory and threads are off; on the CPU what follows is 0. */
+    int gpu; /* ordinal + 1; 0: the CPU */
+    bool graphs, cublaslt;
+    hr_gpu_memory gpu_memory;
+    int64_t power_limit_w; /* 0: as it is */
 } hr_cell_config;
 
-/* What is not written in the configuration and cannot be swept yet. */
-#define HR_CELL_DEVICE "cpu"
+int hr_cell_device(const hr_cell_config *c); /* as hr_engine_config.device */
+/* Whether the axis concerns a cell of a GPU: graphs replay decode steps; a library makes products of many tokens. */
+bool hr_cell_has_graphs(const hr_cell_config *c);
+bool hr_cell_has_gemm(const hr_cell_config *c);
 
 /* "pp512", "tg128 @ d4096", "pp512+tg128", "isl512 osl128". */
 void hr_cell_test(const hr_cell_config *c, char *out, size_t n);
 /* What --act auto means for these weights on this ISA. type: hr_model_info.type, for native weights. */
 hr_act hr_cell_resolve_act(hr_quant quant, const char *type, hr_isa isa);
+/* The same on a GPU: each has the unit of bf16. */
+hr_act hr_cell_resolve_act_gpu(hr_quant quant, const char *type);
 /* 32 hex digits and NUL: fingerprint of the model's hash, the whole configuration and the machine class; input: hash of
  * the prompt's text or "" for random tokens. The build, the seed and the number of repetitions are not part of it. */
 void hr_cell_id(const hr_cell_config *c, const char *model_hash, const char *machine_class, const char *input,
@@ -56,6 +65,8 @@ void hr_fingerprint(const char *text, size_t n, char out[33]);
 uint64_t hr_cell_weight_memory(const hr_model_info *info);
 /* The configuration that the engine is opened with: room for this cell and no more. */
 hr_engine_config hr_cell_engine_config(const hr_cell_config *c, uint32_t model_ctx);
+/* How its model is loaded; progress and context are the caller's. */
+hr_load_options hr_cell_load_options(const hr_cell_config *c);
 /* Positions a sequence of this cell must hold. */
 uint64_t hr_cell_positions(const hr_cell_config *c);
 /* Mean tokens in a sequence before a decode step; NaN where nothing is decoded after the first token. */
@@ -70,5 +81,7 @@ hr_status hr_cell_config_parse(const json_t *json, hr_cell_config *out);
 /* A row with every key of cell_keys.h: configuration, build and machine filled in, the rest null. */
 json_t *hr_cell_row(const hr_cell_config *c, const hr_model_info *info, const hr_machine *machine, const char *cell_id,
                     int64_t seed, const char *tags);
+/* What such a row of a GPU's cell says beside: the GPU's name, its axes, and the flag of a simulated one. */
+void hr_cell_row_gpu(json_t *row, const hr_cell_config *c, const hr_device_info *info);
 
 #endif

@@ -240,13 +240,23 @@ static void put_surroundings(json_t *row, const hr_surroundings *a) {
     if (a->state_changed || (class_name && !strcmp(class_name, "mixed"))) hr_row_flag(row, "state_changed");
 }
 
+/* energy_mj is of a prompt token on pp rows, else of an output token (prefill of pg and isl rows included). */
+static void put_gpu(json_t *row, const hr_cell_config *c, const json_t *result) {
+    json_t *energy = json_object_get(result, "energy_mj");
+    if (energy) json_object_set(row, c->kind == HR_CELL_PP ? "energy_mj_token_prefill" : "energy_mj_token", energy);
+    if (json_is_true(json_object_get(result, "throttled"))) hr_row_flag(row, "throttled");
+}
+
 hr_status hr_derive_row(json_t *row, const hr_cell_config *c, const json_t *result, const hr_surroundings *around) {
     static const char *const dists[] = {"ttft_ms",     "ttft_queue_ms", "ttft_prefill_ms",   "ttft_first_sample_ms",
                                         "itl_step_ms", "e2e_ms",        "tpot_excl_first_ms"};
-    static const char *const copied[] = {"stop_reason",      "noise_rel",    "warmups",        "probe_overhead_pct",
-                                         "page_faults",      "ctx_switches", "kernels",        "kv_bytes_needed",
-                                         "kv_bytes_touched", "huge_pages",   "rss_peak_bytes", "kv_bytes_reserved",
-                                         "kv_row_bytes",     "softmax"};
+    static const char *const copied[] = {"stop_reason",      "noise_rel",       "warmups",        "probe_overhead_pct",
+                                         "page_faults",      "ctx_switches",    "kernels",        "kv_bytes_needed",
+                                         "kv_bytes_touched", "huge_pages",      "rss_peak_bytes", "kv_bytes_reserved",
+                                         "kv_row_bytes",     "softmax",         "device_ms",      "power_w",
+                                         "sm_mhz",           "memory_mhz",      "temperature_c",  "clock_reasons",
+                                         "power_limit_w",    "tensor_pct",      "l2_hit_pct",     "warps_active_pct",
+                                         "dram_bytes_read",  "dram_bytes_write"};
     double median_s = NAN;
     HR_TRY(put_samples(row, c, result, &median_s));
     for (size_t i = 0; i < sizeof copied / sizeof copied[0]; i++) {
@@ -265,6 +275,7 @@ hr_status hr_derive_row(json_t *row, const hr_cell_config *c, const json_t *resu
     put_rates(row, c, result, median_s);
     put_work(row, c, result, around);
     put_surroundings(row, around);
+    put_gpu(row, c, result);
     json_object_set_new(row, "status", json_string("ok"));
     return HR_OK;
 }

@@ -7,8 +7,9 @@
 
 /* Axes that a table shows only where they have more than one value. */
 static const char *const axes[] = {
-    "type_k|=K type", "type_v|=V type", "kv_layout",          "page_size", "kv_alloc", "flash_attn|=fa", "n_seqs|=seqs",
-    "n_batch",        "n_ubatch",       "n_threads|=threads", "isa",       "weights",  "fusion"};
+    "type_k|=K type", "type_v|=V type", "kv_layout", "page_size",          "kv_alloc", "flash_attn|=fa",
+    "n_seqs|=seqs",   "n_batch",        "n_ubatch",  "n_threads|=threads", "isa",      "weights",
+    "fusion",         "device",         "graphs",    "gpu_memory",         "gemm",     "power_limit_w"};
 enum { N_AXES = sizeof axes / sizeof *axes };
 
 /* Null is no value: the axis does not concern that row. */
@@ -55,13 +56,14 @@ static json_t *plan_row(const hr_sweep_plan *plan, const hr_sweep_cell *cell, do
     const hr_cell_config *c = &cell->config;
     const double memory =
         (double)hr_cell_weight_memory(&plan->infos[cell->info]) + (double)cell->arena_bytes + (double)cell->kv_bytes;
-    char test[128];
+    char test[128], device[16];
     hr_cell_test(c, test, sizeof test);
+    const char *isa = c->gpu ? NULL : hr_isa_name(c->isa);
     json_t *row =
-        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s}", "test", test, "model", c->model, "quant",
+        json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:b, s:s?}", "test", test, "model", c->model, "quant",
                   hr_quant_name(c->quant), "act", hr_act_name((hr_act)c->act), "type_k", hr_kv_type_name(c->k_type),
                   "type_v", hr_kv_type_name(c->v_type), "kv_layout", hr_kv_layout_name(c->kv_layout), "kv_alloc",
-                  c->kv_alloc, "flash_attn", (int)c->flash, "isa", hr_isa_name(c->isa));
+                  c->kv_alloc, "flash_attn", (int)c->flash, "isa", isa);
     char fusion[HR_FUSION_TEXT];
     json_object_set_new(row, "fusion", json_string(hr_fusion_text(c->fusion, fusion)));
     json_object_set_new(row, "weights", json_string(hr_weights_name(c->weights)));
@@ -70,6 +72,12 @@ static json_t *plan_row(const hr_sweep_plan *plan, const hr_sweep_cell *cell, do
     json_object_set_new(row, "n_batch", number(c->batch));
     json_object_set_new(row, "n_ubatch", number(c->ubatch));
     json_object_set_new(row, "n_threads", number(c->threads));
+    hr_device_name(hr_cell_device(c), device);
+    json_object_set_new(row, "device", json_string(device));
+    json_object_set_new(row, "graphs", hr_cell_has_graphs(c) ? json_boolean(c->graphs) : json_null());
+    json_object_set_new(row, "gpu_memory", c->gpu ? json_string(hr_gpu_memory_names[c->gpu_memory]) : json_null());
+    json_object_set_new(row, "gemm", hr_cell_has_gemm(c) ? json_string(c->cublaslt ? "cublaslt" : "own") : json_null());
+    json_object_set_new(row, "power_limit_w", c->power_limit_w ? json_integer(c->power_limit_w) : json_null());
     json_object_set_new(row, "memory_mb", json_real(round(memory / 1e5) / 10));
     json_object_set_new(row, "seconds", json_real(round(seconds * 10) / 10));
     json_object_set_new(row, "status", json_string(cell->skip ? "skipped" : "planned"));

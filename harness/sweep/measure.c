@@ -44,6 +44,8 @@ struct hr_bench {
     hr_bench_series out; /* series.h */
     hr_op_fold *ops;
     size_t record_capacity;
+    hr_throttle *throttle;  /* of a GPU, or NULL */
+    uint64_t n_repetitions; /* since the samples began, kept or not */
     uint64_t timed_allocations;
     double best_spin_ns;
     long page_faults, ctx_switches;
@@ -169,6 +171,7 @@ static hr_status repeat(hr_bench *b) {
         break;
     }
     r->end = hr_now_ns();
+    b->n_repetitions++;
     if (!b->slices) b->timed_allocations += hr_alloc_count() - allocations;
     getrusage(RUSAGE_SELF, &u1);
     b->page_faults += u1.ru_minflt - u0.ru_minflt + u1.ru_majflt - u0.ru_majflt;
@@ -218,11 +221,21 @@ static hr_status keep_request(hr_bench *b, size_t s, uint32_t sample) {
     return HR_OK;
 }
 
+/* Of the last pass: a step, or a prefill in one pass. */
+static hr_status keep_device_time(hr_bench *b, uint32_t sample) {
+    const int64_t pass = b->cell.ubatch < b->cell.batch ? b->cell.ubatch : b->cell.batch;
+    const double ns = hr_engine_get_facts(b->engine).device_ns;
+    if (!(ns > 0) || (!b->steps && b->cell.n_prompt > pass)) return HR_OK;
+    return hr_series_put(&b->out.of[HR_SERIES_DEVICE], ns * 1e-6, sample);
+}
+
 /* The repetition that was just run becomes sample number `sample`. */
-static hr_status keep_sample(hr_bench *b, uint32_t sample) {
+static hr_status keep_sample(hr_bench *b, uint32_t sample, bool slowed) {
     const repetition *r = &b->rep;
     hr_series *out = b->out.of;
     HR_TRY(hr_series_put(&out[HR_SERIES_SAMPLE], (double)(r->end - r->start), sample));
+    HR_TRY(hr_series_put(&out[HR_SERIES_SLOWED], slowed, sample));
+    if (b->cell.gpu) HR_TRY(keep_device_time(b, sample));
     const double spin = spin_ns();
     if (spin < b->best_spin_ns) b->best_spin_ns = spin;
     HR_TRY(hr_series_put(&out[HR_SERIES_CLOCK], spin, sample));
@@ -336,13 +349,16 @@ static hr_status sample_all(hr_bench *b, hr_stop *stop, double *noise) {
     const uint64_t start = hr_now_ns();
     const hr_series *samples = &b->out.of[HR_SERIES_SAMPLE];
     size_t tries = 0;
-    do {
+    for (*stop = HR_STOP_NOT; *stop == HR_STOP_NOT;) {
         HR_TRY(repeat(b));
-        HR_TRY(keep_sample(b, (uint32_t)samples->n));
+        const hr_throttle_verdict verdict = b->throttle ? hr_throttle_after(b->throttle) : HR_SAMPLE_KEEP;
+        if (verdict == HR_SAMPLE_REPEAT) continue;
+        HR_TRY(keep_sample(b, (uint32_t)samples->n, verdict != HR_SAMPLE_KEEP));
         if (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES) HR_TRY(record_one(b, true));
         const double seconds = (double)(hr_now_ns() - start) * 1e-9;
         *stop = hr_stop_ask(&b->options.rule, samples->v, samples->n, seconds, noise);
-    } while (*stop == HR_STOP_NOT);
+        if (verdict == HR_SAMPLE_STOP) *stop = HR_STOP_THROTTLED;
+    }
     while (b->n_recorded < recorded_wanted(b) && tries++ < RECORD_TRIES) { /* when time ran out after a few samples */
         const double seconds = (double)(hr_now_ns() - start) * 1e-9;
         if (b->n_recorded && *stop != HR_STOP_FIXED && seconds > b->options.rule.max_seconds) break;
@@ -356,6 +372,8 @@ static hr_status run_in_ranges(hr_bench *b, size_t *warmups, hr_stop *stop, doub
     const bool captured = b->options.capture != HR_CAPTURE_NONE;
     if (*b->name) hr_nvtx_begin(b->name, 0);
     hr_status status = warm_up(b, warmups);
+    b->n_repetitions = 0;
+    if (status == HR_OK && b->throttle) hr_throttle_begin(b->throttle);
     if (status == HR_OK) {
         if (captured) hr_capture_begin();
         status = sample_all(b, stop, noise);
@@ -365,15 +383,31 @@ static hr_status run_in_ranges(hr_bench *b, size_t *warmups, hr_stop *stop, doub
     return status;
 }
 
-static void flag_reduced_clock(hr_bench *b, hr_stop *stop) {
-    const hr_series *clock = &b->out.of[HR_SERIES_CLOCK];
+/* By the clock of what ran the model. */
+static bool was_slowed(const hr_bench *b, size_t sample) {
+    if (b->cell.gpu) return b->out.of[HR_SERIES_SLOWED].v[sample] > 0;
+    return b->best_spin_ns / b->out.of[HR_SERIES_CLOCK].v[sample] < CLOCK_REDUCED;
+}
+
+/* True when most were slowed: then the reduced clock is the state of this cell, and all samples share it. */
+static bool flag_reduced_clock(hr_bench *b, hr_stop *stop) {
+    const size_t n = b->out.of[HR_SERIES_CLOCK].n;
     size_t reduced = 0;
-    for (size_t i = 0; i < clock->n; i++) reduced += b->best_spin_ns / clock->v[i] < CLOCK_REDUCED;
-    if (2 * reduced > clock->n) { /* then the reduced clock is the state of this cell, and all samples share it */
+    for (size_t i = 0; i < n; i++) reduced += was_slowed(b, i);
+    if (2 * reduced > n) {
         *stop = HR_STOP_THROTTLED;
-        return;
+        return true;
     }
-    for (size_t i = 0; i < clock->n; i++) b->out.flagged[i] = b->best_spin_ns / clock->v[i] < CLOCK_REDUCED;
+    for (size_t i = 0; i < n; i++) b->out.flagged[i] = was_slowed(b, i);
+    return false;
+}
+
+/* What the GPU said meanwhile; energy of a token of the row's own kind. */
+static hr_status put_gpu(hr_bench *b, bool slowed, json_t *json) {
+    if (!b->throttle) return HR_OK;
+    const double once = b->cell.kind == HR_CELL_PP ? (double)b->n_prompt : (double)b->cell.n_gen * (double)b->seqs;
+    if (slowed) json_object_set_new(json, "throttled", json_true());
+    return hr_throttle_end(b->throttle, once * (double)b->n_repetitions, json);
 }
 
 static void put_number(json_t *out, const char *key, double value) {
@@ -392,11 +426,12 @@ hr_status hr_bench_run(hr_bench *b, json_t **out) {
     const hr_record_cost cost = hr_engine_record_cost();
     HR_TRY(run_in_ranges(b, &warmups, &stop, &noise));
     HR_TRY(hr_bench_series_flags(&b->out));
-    flag_reduced_clock(b, &stop);
+    const bool slowed = flag_reduced_clock(b, &stop);
 
     json_t *json = json_object(), *ops = NULL, *recorded = NULL;
     if (!json) HR_FAIL(HR_ERR_MEMORY, "no memory for the result of a cell");
     hr_status status = hr_bench_series_json(&b->out, json);
+    if (status == HR_OK) status = put_gpu(b, slowed, json);
     if (status == HR_OK) status = hr_op_fold_rows(b->ops, &ops);
     if (status == HR_OK) status = hr_recorded_rows(b->recorded, b->n_recorded, cost, &recorded);
     if (status != HR_OK) {
@@ -431,6 +466,16 @@ hr_status hr_bench_once(hr_bench *b, hr_phase_times *out) {
     HR_TRY(repeat(b));
     *out = phase_times(b);
     return HR_OK;
+}
+
+hr_status hr_bench_step(void *context) {
+    hr_bench *b = context;
+    const uint32_t at = b->steps            ? (uint32_t)hr_cell_mean_context(&b->cell)
+                        : b->cell.depth > 0 ? (uint32_t)b->cell.depth
+                                            : 0;
+    for (size_t s = 0; s < b->seqs; s++) hr_engine_seq_cut(b->engine, (uint32_t)s, at);
+    return b->steps ? hr_engine_decode(b->engine, b->ids, b->fed, b->seqs)
+                    : hr_engine_prefill(b->engine, 0, b->prompts, b->n_prompt, true);
 }
 
 /* Ops of one repetition, generously: a forward pass has fewer than 24 ops a layer and 16 around the layers. */
@@ -487,6 +532,7 @@ static hr_status set_up(hr_bench *b) {
     HR_TRY(hr_input_init(&b->input, b->model, b->options.text, b->options.text_bytes, b->options.seed, longest));
     HR_TRY(make_buffers(b));
     b->record_capacity = ops_of(b);
+    if (b->cell.gpu) HR_TRY(hr_throttle_create(hr_cell_device(&b->cell), &b->options.throttle, &b->throttle));
     for (size_t s = 0; s < b->seqs; s++) hr_engine_seq_cut(b->engine, (uint32_t)s, 0);
     return fill_depth(b);
 }
@@ -520,5 +566,6 @@ void hr_bench_destroy(hr_bench *b) {
     hr_free((void *)b->slices), hr_free(b->slice_bytes);
     hr_bench_series_reset(&b->out);
     hr_op_fold_destroy(b->ops);
+    hr_throttle_destroy(b->throttle);
     hr_free(b);
 }

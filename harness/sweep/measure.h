@@ -12,6 +12,7 @@
 #include "harness/stats/stats.h"
 #include "harness/sweep/cell.h"
 #include "harness/sweep/recorded.h"
+#include "harness/sweep/throttle.h"
 #include <stdatomic.h>
 
 typedef struct hr_measure_options {
@@ -22,6 +23,7 @@ typedef struct hr_measure_options {
     size_t text_bytes;
     double slo_ttft_ms, slo_tpot_ms; /* NaN: none */
     hr_capture capture;              /* not NONE: open (hr_capture_open) */
+    hr_throttle_options throttle;    /* of a GPU; its stop is not asked */
     const atomic_bool *stop;         /* NULL, or: once true, no further repetition begins */
 } hr_measure_options;
 
@@ -39,10 +41,15 @@ void hr_bench_name(hr_bench *bench, const char *name);
  * `stop`. *out, a new reference:
  *   samples_ns [n], sample_flags [n: text or null], distributions by their public names (absent where undefined),
  *   prefill_ms, step_ms (medians, per request and per decode step), good (requests that met the SLO; isl with --slo),
+ *   on a GPU: device_ms (median of the last pass by the device's own clock: a decode step, or a prefill of one pass), what
+ *   throttle.h says (energy_mj: of a prompt token on pp rows, else of an output token), throttled (most samples were),
  *   stop_reason, noise_rel, warmups, probe_overhead_pct, page_faults, ctx_switches,
  *   op_sum_share (sum of the ops over the recorded time), timed_allocations, ops (op_fold.h), recorded (recorded.h) */
 hr_status hr_bench_run(hr_bench *bench, json_t **out);
 /* One repetition and no more, not recorded: for comparisons in pairs. */
 hr_status hr_bench_once(hr_bench *bench, hr_phase_times *out);
+/* What bytes_step and flops_step of a row are about, and no more, as often as it is called: the decode step at its mean
+ * context (after hr_bench_run), or the prefill of a pp row. */
+hr_status hr_bench_step(void *bench);
 
 #endif

@@ -7,11 +7,12 @@
 #include <string.h>
 
 /* Axes of one value each: a word, a number, or a list that belongs to the cell as a whole. */
-static const char *const words[] = {"--quant",    "--act",     "--cache-type-k", "--cache-type-v", "--kv-layout",
-                                    "--kv-alloc", "--weights", "--fusion",       "--isa",          "--device"};
-static const char *const numbers[] = {"--page-size", "--flash-attn",   "--batch-size", "--ubatch-size",
-                                      "--threads",   "--mmap",         "--huge-pages", "--pin",
-                                      "--kv-budget", "--kv-threshold", "--kv-compact", "--n-gpu-layers"};
+static const char *const words[] = {"--quant",     "--act",      "--cache-type-k", "--cache-type-v",
+                                    "--kv-layout", "--kv-alloc", "--weights",      "--fusion",
+                                    "--isa",       "--device",   "--gpu-memory",   "--gemm"};
+static const char *const numbers[] = {
+    "--page-size", "--flash-attn", "--batch-size",   "--ubatch-size", "--threads",      "--mmap",  "--huge-pages",
+    "--pin",       "--kv-budget",  "--kv-threshold", "--kv-compact",  "--n-gpu-layers", "--graphs"};
 
 void hr_axes_read_settings(const hr_args *args, hr_axes *axes) {
     axes->copy = hr_args_int(args, "--mmap") == 0;
@@ -27,11 +28,14 @@ hr_status hr_one_cell_plan(const hr_args *args, const hr_machine *machine, hr_sw
     const char *const text[] = {hr_args_text(args, "--quant"),        hr_args_text(args, "--act"),
                                 hr_args_text(args, "--cache-type-k"), hr_args_text(args, "--cache-type-v"),
                                 hr_args_text(args, "--kv-layout"),    hr_args_text(args, "--isa"),
-                                hr_args_text(args, "--weights"),      hr_args_text(args, "--fusion")};
+                                hr_args_text(args, "--weights"),      hr_args_text(args, "--fusion"),
+                                hr_args_text(args, "--gpu-memory"),   hr_args_text(args, "--gemm")};
     const int64_t isl = hr_args_int(args, "--isl"), osl = hr_args_int(args, "--osl"), one = 1, none = 0,
                   batch = hr_args_int(args, "--batch-size"), ubatch = hr_args_int(args, "--ubatch-size"),
                   page = hr_args_int(args, "--page-size"), flash = hr_args_int(args, "--flash-attn"),
-                  threads = hr_args_int(args, "--threads");
+                  threads = hr_args_int(args, "--threads"), graphs = hr_args_int(args, "--graphs");
+    hr_devices devices;
+    HR_TRY(hr_device_args(args, &devices));
     size_t n_forced;
     const char *const *forced = hr_args_texts(args, "--kernel", &n_forced);
     hr_axes axes = {.models = {&model, 1},
@@ -54,6 +58,10 @@ hr_status hr_one_cell_plan(const hr_args *args, const hr_machine *machine, hr_sw
                     .page_size = {&page, 1},
                     .flash = {&flash, 1},
                     .threads = {&threads, hr_args_given(args, "--threads") ? 1 : 0},
+                    .device = {devices.v, devices.n},
+                    .graphs = {&graphs, 1},
+                    .gpu_memory = {&text[8], 1},
+                    .gemm = {&text[9], text[9] ? 1 : 0},
                     .input = ""};
     hr_axes_read_settings(args, &axes);
     HR_TRY(hr_threads_check(threads));

@@ -2,7 +2,7 @@
 
 #include "harness/cli/interrupt.h"
 #include "harness/cli/progress.h"
-#include "harness/sweep/derive.h"
+#include "harness/sweep/gpu_around.h"
 #include "harness/sweep/worker.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
@@ -22,6 +22,8 @@ typedef struct sweep {
     unsigned roof_threads;
     hr_state_log log;
     double llc_bytes, best_clock_ghz;
+    double best_gpu_ghz[HR_DEVICES_MAX]; /* as plan->gpus */
+    bool said_counters;                  /* why there are no counters: once */
     hr_worker worker;
     hr_progress progress;
     uint64_t start_ns;
@@ -57,7 +59,9 @@ static hr_status probe(sweep *s, unsigned units, hr_state *out) {
     return hr_state_log_add(&s->log, out);
 }
 
+/* A sweep on GPUs alone burns no CPU time on ceilings that it has no use for. */
 static hr_status open_roofs(sweep *s) {
+    if (!s->plan->on_cpu) return HR_OK;
     s->roof_threads = s->machine->cores;
     for (size_t i = 0; i < s->plan->n; i++)
         if (s->plan->cells[i].config.threads > s->roof_threads &&
@@ -100,10 +104,17 @@ static void range_name(const hr_sweep_cell *cell, char *out, size_t n) {
 static hr_status measure_once(sweep *s, const hr_sweep_cell *cell, uint64_t deadline, hr_surroundings *around,
                               json_t **result) {
     const uint64_t start = hr_now_ns();
+    const hr_device_info *gpu = hr_sweep_plan_gpu(s->plan, &cell->config);
     char name[300];
     range_name(cell, name, sizeof name);
+    if (gpu) around->before.psi_some_us = hr_psi_some_us();
     HR_TRY(ask(s, json_pack("{s:s, s:s}", "do", "measure", "name", name), deadline, result));
-    HR_TRY(probe(s, around->units, &around->after));
+    if (gpu) {
+        around->after.psi_some_us = hr_psi_some_us();
+        hr_gpu_around_get(*result, gpu, around);
+    } else {
+        HR_TRY(probe(s, around->units, &around->after));
+    }
     around->seconds = (double)(hr_now_ns() - start) * 1e-9;
     return HR_OK;
 }
@@ -112,9 +123,10 @@ static hr_status measure_once(sweep *s, const hr_sweep_cell *cell, uint64_t dead
  * not under a capture, which is one a cell. */
 static hr_status measure_in_one_state(sweep *s, const hr_sweep_cell *cell, uint64_t deadline, hr_surroundings *around,
                                       json_t **result) {
-    HR_TRY(probe(s, around->units, &around->before));
+    const hr_device_info *gpu = hr_sweep_plan_gpu(s->plan, &cell->config);
+    if (!gpu) HR_TRY(probe(s, around->units, &around->before));
     HR_TRY(measure_once(s, cell, deadline, around, result));
-    if (s->options->measure.capture != HR_CAPTURE_NONE) return HR_OK;
+    if (s->options->measure.capture != HR_CAPTURE_NONE || (gpu && gpu->simulated)) return HR_OK;
     const char *class_name = hr_state_class(&around->before, &around->after);
     const char *status = json_string_value(json_object_get(*result, "status"));
     if (!class_name || strcmp(class_name, "mixed") || !status || strcmp(status, "ok")) return HR_OK;
@@ -128,16 +140,45 @@ static hr_status measure_in_one_state(sweep *s, const hr_sweep_cell *cell, uint6
 /* The worker says what the engine really chose; the row and its id follow. */
 static void take_facts(const sweep *s, hr_sweep_cell *cell, const json_t *ready, const char *input, json_t *row) {
     hr_cell_config *c = &cell->config;
+    const hr_device_info *gpu = hr_sweep_plan_gpu(s->plan, c);
     const int act = (int)json_integer_value(json_object_get(ready, "act"));
-    const int isa = (int)json_integer_value(json_object_get(ready, "isa"));
-    const json_int_t threads = json_integer_value(json_object_get(ready, "threads"));
+    const int isa = gpu ? (int)c->isa : (int)json_integer_value(json_object_get(ready, "isa"));
+    const json_int_t threads = gpu ? c->threads : json_integer_value(json_object_get(ready, "threads"));
     if (act == c->act && isa == (int)c->isa && threads == c->threads) return;
     c->act = act, c->isa = (hr_isa)isa, c->threads = threads;
-    hr_cell_id(c, s->plan->infos[cell->info].hash, s->machine->class_name, input, cell->id);
+    hr_cell_id(c, s->plan->infos[cell->info].hash, gpu ? gpu->class_name : s->machine->class_name, input, cell->id);
     json_object_set_new(row, "act", json_string(hr_act_name((hr_act)act)));
-    json_object_set_new(row, "isa", json_string(hr_isa_name(c->isa)));
-    json_object_set_new(row, "n_threads", json_integer(threads));
+    if (!gpu) json_object_set_new(row, "isa", json_string(hr_isa_name(c->isa)));
+    if (!gpu) json_object_set_new(row, "n_threads", json_integer(threads));
     json_object_set_new(row, "cell_id", json_string(cell->id));
+}
+
+/* What an engine on a GPU took instead of what was asked for: --gemm, when it was given, is an order; else the row says what is
+ * so. True: the cell is skipped. */
+static bool gpu_refused(const sweep *s, const hr_cell_config *c, const json_t *ready, json_t *row) {
+    const char *gemm = json_string_value(json_object_get(ready, "gemm"));
+    const bool cublaslt = gemm && strcmp(gemm, "own");
+    if (hr_cell_has_graphs(c)) json_object_set(row, "graphs", json_object_get(ready, "graphs"));
+    if (!hr_cell_has_gemm(c) || cublaslt == c->cublaslt) return false;
+    json_object_set_new(row, "gemm", json_string(cublaslt ? "cublaslt" : "own"));
+    if (!s->plan->gemm_asked) return false;
+    json_object_set_new(row, "status", json_string("skipped"));
+    json_object_set_new(row, "error", json_string("--gemm cublaslt: cuBLASLt cannot be opened here; give --gemm own"));
+    return true;
+}
+
+/* The best clock of the GPU so far, and once why it counts nothing. */
+static void look_at_gpu(sweep *s, const hr_cell_config *c, const json_t *result, hr_surroundings *around) {
+    size_t i = 0;
+    while (i + 1 < s->plan->n_gpus && s->plan->gpus[i].device != hr_cell_device(c)) i++;
+    double *best = &s->best_gpu_ghz[i];
+    *best = fmax(*best, fmax(around->before.clock_ghz, around->after.clock_ghz));
+    around->best_clock_ghz = *best > 0 ? *best : NAN;
+    const char *missing = json_string_value(json_object_get(result, "counters_missing"));
+    if (!missing || s->said_counters) return;
+    s->said_counters = true;
+    hr_progress_clear(&s->progress);
+    if (!s->options->output.quiet) fprintf(stderr, "headroom: no counters of the GPU: %s\n", missing);
 }
 
 static hr_status run_cell(sweep *s, hr_sweep_cell *cell, json_t *row, json_t **result) {
@@ -155,12 +196,17 @@ static hr_status run_cell(sweep *s, hr_sweep_cell *cell, json_t *row, json_t **r
         return HR_OK;
     }
     take_facts(s, cell, ready, s->plan->input, row);
+    if (cell->config.gpu && gpu_refused(s, &cell->config, ready, row)) {
+        json_decref(ready);
+        return HR_OK;
+    }
     hr_surroundings around = {.units = (unsigned)json_integer_value(json_object_get(ready, "units")),
                               .llc_bytes = s->llc_bytes};
     json_decref(ready);
     HR_TRY(measure_in_one_state(s, cell, deadline, &around, result));
     if (refused(*result, row)) return HR_OK;
     around.best_clock_ghz = s->best_clock_ghz;
+    if (cell->config.gpu) look_at_gpu(s, &cell->config, *result, &around);
     return hr_derive_row(row, &cell->config, *result, &around);
 }
 
@@ -180,6 +226,8 @@ static hr_status one_cell(sweep *s) {
     json_t *row = hr_cell_row(&cell.config, &s->plan->infos[cell.info], s->machine, cell.id,
                               (int64_t)s->options->measure.seed, s->options->tags);
     if (!row) HR_FAIL(HR_ERR_MEMORY, "no memory for a row");
+    const hr_device_info *gpu = hr_sweep_plan_gpu(s->plan, &cell.config);
+    if (gpu) hr_cell_row_gpu(row, &cell.config, gpu);
     snprintf(s->stage, sizeof s->stage, "%s", json_string_value(json_object_get(row, "test")));
     json_t *result = NULL;
     hr_status status = HR_OK;
@@ -201,6 +249,8 @@ static hr_status one_cell(sweep *s) {
     }
     const char *word = json_string_value(json_object_get(row, "status"));
     s->n_failed += word && !strcmp(word, "failed");
+    /* A GPU that failed under a process fails under it again: the next cell gets another. */
+    if (gpu && word && !strcmp(word, "failed")) hr_worker_stop(&s->worker, true);
     hr_progress_clear(&s->progress);
     json_t *samples = result ? sample_rows(result) : NULL;
     const hr_cell_parts parts = {
@@ -271,6 +321,17 @@ static void keep_roof(sweep *s) {
     json_decref(roof);
 }
 
+/* A worker that was killed did not. */
+static void give_power_back(const hr_sweep_plan *plan) {
+    int limited = HR_DEVICE_CPU;
+    for (size_t i = 0; i < plan->n; i++) {
+        const hr_cell_config *c = &plan->cells[i].config;
+        if (!c->power_limit_w || hr_cell_device(c) == limited) continue;
+        limited = hr_cell_device(c);
+        hr_gpu_power_limit(limited, 0);
+    }
+}
+
 int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_sweep_options *options) {
     sweep s = {.plan = plan, .machine = machine, .options = options, .llc_bytes = NAN, .worker.socket = -1};
     /* HEADROOM_FAULT=write:N, for tests: the N-th write of the store fails. */
@@ -278,10 +339,10 @@ int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_
     unsigned long nth;
     if (fault && sscanf(fault, "write:%lu", &nth) == 1) hr_fault_arm(HR_FAULT_WRITE, nth);
 
-    json_t *manifest = hr_manifest(plan, machine, options->args);
-    const hr_status opened = manifest ? hr_sink_open(options, machine, manifest, &s.sink)
-                                      : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
-    json_decref(manifest);
+    json_t *manifest = hr_manifest(plan, machine, options->args), *where = hr_sweep_machine(plan, machine);
+    const hr_status opened = manifest && where ? hr_sink_open(options, where, manifest, &s.sink)
+                                               : hr_fail(HR_ERR_MEMORY, "no memory for the record of the run");
+    json_decref(manifest), json_decref(where);
     if (opened != HR_OK) return hr_report_failure();
     hr_interrupt_install();
     size_t n_had = 0; /* measured before, or never to be */
@@ -290,6 +351,7 @@ int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_
     const hr_status status = all_cells(&s);
     hr_progress_clear(&s.progress);
     hr_worker_stop(&s.worker, status != HR_OK);
+    give_power_back(plan);
     int code = status == HR_OK ? (s.n_failed ? 4 : 0) : status == HR_ERR_INTERRUPTED ? HR_EXIT_INTERRUPTED : 2;
     if (code == 2) hr_report_failure();
     say_end(&s, status, n_had);

@@ -47,7 +47,10 @@ static hr_status put_dist(const hr_bench_series *all, int id, double *scratch, j
     const size_t n = unflagged(all, &all->of[id], scratch);
     if (!n) return HR_OK;
     if (names[id] && json_object_set_new(out, names[id], hr_dist_json(scratch, n))) return no_memory();
-    const char *median = id == HR_SERIES_STEP ? "step_ms" : id == HR_SERIES_PREFILL ? "prefill_ms" : NULL;
+    const char *median = id == HR_SERIES_STEP      ? "step_ms"
+                         : id == HR_SERIES_PREFILL ? "prefill_ms"
+                         : id == HR_SERIES_DEVICE  ? "device_ms"
+                                                   : NULL;
     if (median) json_object_set_new(out, median, json_real(hr_median(scratch, n)));
     return HR_OK;
 }
@@ -116,7 +119,7 @@ hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out) {
     if (!scratch) return no_memory();
     hr_status status = HR_OK;
     for (int id = 0; id < HR_SERIES_COUNT && status == HR_OK; id++)
-        if (names[id] || id == HR_SERIES_STEP) status = put_dist(all, id, scratch, out);
+        if (names[id] || id == HR_SERIES_STEP || id == HR_SERIES_DEVICE) status = put_dist(all, id, scratch, out);
     if (status == HR_OK) status = put_all_repetitions(all, scratch, out);
     if (status == HR_OK) status = put_all_raw(all, scratch, out);
     hr_free(scratch);

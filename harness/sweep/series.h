@@ -9,11 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* id, public name of its distribution (NULL: none) */
+/* id, public name of its distribution (NULL: none). On a GPU: DEVICE, ms of the last pass by its own clock; SLOWED, 1 for a
+ * sample while something slowed it. */
 #define HR_SERIES_LIST(X)            \
     X(SAMPLE, NULL)                  \
     X(CLOCK, NULL)                   \
     X(STEP, NULL)                    \
+    X(DEVICE, NULL)                  \
+    X(SLOWED, NULL)                  \
     X(TTFT, "ttft_ms")               \
     X(QUEUE, "ttft_queue_ms")        \
     X(PREFILL, "ttft_prefill_ms")    \
@@ -44,7 +47,7 @@ typedef struct hr_bench_series {
 hr_status hr_series_put(hr_series *series, double value, uint32_t sample);
 /* Makes the flags, none set. */
 hr_status hr_bench_series_flags(hr_bench_series *all);
-/* Puts samples_ns, sample_flags, the distributions, prefill_ms and step_ms into `out`; samples_ttft_ms and the like, a
+/* Puts samples_ns, sample_flags, the distributions, prefill_ms, step_ms and device_ms into `out`; samples_ttft_ms and the like, a
  * median of each repetition, flagged or not, null where it has no value; by_repetition has TTFT and TPOT once more, as
  * distributions of the medians of repetitions. */
 hr_status hr_bench_series_json(const hr_bench_series *all, json_t *out);

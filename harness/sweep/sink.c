@@ -17,8 +17,7 @@ struct hr_sink {
     bool out_failed;
 };
 
-static hr_status begin_run(hr_sink *s, const hr_sweep_options *options, const hr_machine *machine,
-                           const json_t *manifest) {
+static hr_status begin_run(hr_sink *s, const hr_sweep_options *options, const json_t *machine, const json_t *manifest) {
     char now[32];
     const time_t t = time(NULL);
     struct tm utc;
@@ -28,7 +27,7 @@ static hr_status begin_run(hr_sink *s, const hr_sweep_options *options, const hr
     json_t *run = json_pack("{s:s, s:o, s:s, s:s, s:s, s:s, s:O}", "command", "sweep", "args", args, "build_commit",
                             hr_commit(), "compiler", hr_compiler(), "started", now, "tags",
                             options->tags ? options->tags : "", "manifest", manifest);
-    json_t *where = hr_machine_json(machine), *doctor = hr_doctor_summary();
+    json_t *where = json_copy((json_t *)machine), *doctor = hr_doctor_summary();
     if (options->others) json_object_set_new(doctor, "others", json_string(options->others));
     json_object_set_new(where, "doctor", doctor);
     const hr_status status = run && where ? hr_store_begin_run(s->store, run, where, &s->run_id)
@@ -37,8 +36,7 @@ static hr_status begin_run(hr_sink *s, const hr_sweep_options *options, const hr
     return status;
 }
 
-static hr_status open_all(hr_sink *s, const hr_sweep_options *options, const hr_machine *machine,
-                          const json_t *manifest) {
+static hr_status open_all(hr_sink *s, const hr_sweep_options *options, const json_t *machine, const json_t *manifest) {
     HR_TRY(hr_out_open(options->output.file, &s->out));
     if (options->db) {
         HR_TRY(hr_store_open(options->db, true, &s->store));
@@ -51,8 +49,7 @@ static hr_status open_all(hr_sink *s, const hr_sweep_options *options, const hr_
     return HR_OK;
 }
 
-hr_status hr_sink_open(const hr_sweep_options *options, const hr_machine *machine, const json_t *manifest,
-                       hr_sink **out) {
+hr_status hr_sink_open(const hr_sweep_options *options, const json_t *machine, const json_t *manifest, hr_sink **out) {
     hr_sink *s = hr_calloc(1, sizeof *s);
     if (!s) HR_FAIL(HR_ERR_MEMORY, "no memory for the output");
     const hr_status status = open_all(s, options, machine, manifest);

@@ -33,6 +33,10 @@ int hr_sweep_run(const hr_sweep_plan *plan, const hr_machine *machine, const hr_
 /* What a run was, to know whether another one continues it: {build_commit, machine, models, cells, config}. New
  * reference. */
 json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const json_t *args);
+/* What the run of a plan says of its machine: hr_machine_json, the class that of the GPU when all cells run on it (then
+ * cpu_class is the machine's own), and gpus: [{device, machine_class, name, uuid, memory_bytes, ..., simulated}], null without
+ * any. New reference; NULL when out of memory. */
+json_t *hr_sweep_machine(const hr_sweep_plan *plan, const hr_machine *machine);
 /* Whether `stored` fits `now`; the reason, when it does not, is the message of ERR_USAGE. */
 hr_status hr_manifest_fits(const json_t *stored, const json_t *now);
 /* The newest sweep of the store, when its manifest fits: *run_id (hr_malloc'ed; NULL when the store holds no sweep) and
@@ -42,7 +46,7 @@ hr_status hr_resume_find(hr_store *store, const json_t *manifest, char **run_id,
 /* The rows of --dry-run: [{test, model, quant, ..., memory_mb, seconds, status, reason}]. New reference. */
 json_t *hr_dry_run(const hr_sweep_plan *plan, const hr_sweep_options *options);
 /* Their columns, NULL-ended; unless all, axes with one value are left out. */
-enum { HR_DRY_RUN_COLUMNS = 24 };
+enum { HR_DRY_RUN_COLUMNS = 32 };
 void hr_dry_run_columns(const json_t *rows, bool all, const char *keys[HR_DRY_RUN_COLUMNS]);
 
 /* States seen in a sweep, as the object of `roof --json` with what a sweep knows: medians and intervals. */
@@ -56,9 +60,8 @@ json_t *hr_state_log_roof(const hr_state_log *log, const hr_machine *machine, un
 
 /* Where rows go: the store, stdout or a file, stderr. */
 typedef struct hr_sink hr_sink;
-/* Opens everything before the first cell. manifest is kept with a new run. */
-hr_status hr_sink_open(const hr_sweep_options *options, const hr_machine *machine, const json_t *manifest,
-                       hr_sink **out);
+/* Opens everything before the first cell. machine (hr_sweep_machine) and manifest are kept with a new run. */
+hr_status hr_sink_open(const hr_sweep_options *options, const json_t *machine, const json_t *manifest, hr_sink **out);
 bool hr_sink_has(const hr_sink *sink, const char *cell_id); /* --resume: this cell is already there */
 /* Stores, then prints. When storing fails the row is printed all the same and the failure returned. by_repetition
  * (distributions by key, or NULL) is what a table takes its spread from, where requests of a repetition are not

@@ -1,6 +1,7 @@
 #include "harness/sweep/worker.h"
 
 #include "harness/sweep/derive.h"
+#include "harness/sweep/gpu_around.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
 
@@ -24,6 +25,9 @@ typedef struct worker {
     hr_engine_config opened; /* of engine */
     hr_bench *bench;
     hr_cell_config cell;
+    unsigned units;                        /* of the cell's work: bit set of hr_unit */
+    int64_t power_limit_w;                 /* that this worker has set; 0: none */
+    int limited;                           /* the device */
     uint64_t rss_base, rss_load, rss_peak; /* bytes of RssAnon: at start, after loading, highest of this cell */
     uint64_t said_ns;                      /* last progress message */
     int crash_at, hang_at;                 /* for tests: cell at which to die or to stop answering; -1: none */
@@ -89,7 +93,8 @@ static bool same_engine(const hr_engine_config *a, const hr_engine_config *b) {
            a->max_seqs == b->max_seqs && a->ctx == b->ctx && a->ubatch == b->ubatch && a->batch == b->batch &&
            a->flash == b->flash && a->pin == b->pin && a->huge_pages == b->huge_pages && a->fusion == b->fusion &&
            a->kv_alloc == b->kv_alloc && a->kv_budget_pct == b->kv_budget_pct && a->kv_threshold == b->kv_threshold &&
-           a->kv_compact == b->kv_compact && same_forces(a, b);
+           a->kv_compact == b->kv_compact && a->device == b->device && a->graphs == b->graphs &&
+           a->memory == b->memory && a->cublaslt == b->cublaslt && same_forces(a, b);
 }
 
 static void close_engine(worker *w) {
@@ -98,17 +103,13 @@ static void close_engine(worker *w) {
 }
 
 static bool same_weights(const hr_load_options *a, const hr_load_options *b) {
-    return a->quant == b->quant && a->order == b->order && a->copy == b->copy && a->huge_pages == b->huge_pages;
+    return a->quant == b->quant && a->order == b->order && a->copy == b->copy && a->huge_pages == b->huge_pages &&
+           a->on_device == b->on_device;
 }
 
 static hr_status open_model(worker *w) {
-    const hr_load_options load = {.quant = w->cell.quant,
-                                  .order = w->cell.weights,
-                                  .copy = w->cell.copy,
-                                  .huge_pages = !w->cell.small_pages,
-                                  .threads = (unsigned)w->cell.threads,
-                                  .progress = on_load,
-                                  .context = w};
+    hr_load_options load = hr_cell_load_options(&w->cell);
+    load.progress = on_load, load.context = w;
     if (w->model && !strcmp(w->spec, w->cell.model) && same_weights(&load, &w->loaded)) return HR_OK;
     close_engine(w);
     hr_model_destroy(w->model);
@@ -143,6 +144,14 @@ static bool stopped(const worker *w) {
     return w->options->stop && atomic_load(w->options->stop);
 }
 
+/* The limit of the driver is the machine's, so it is given back before the worker ends. */
+static hr_status limit_power(worker *w, int64_t watts, int device) {
+    if (watts == w->power_limit_w) return HR_OK;
+    HR_TRY(hr_gpu_power_limit(device, (double)watts));
+    w->power_limit_w = watts, w->limited = device;
+    return HR_OK;
+}
+
 static hr_status prepare(worker *w, const json_t *request, json_t **out) {
     const int index = (int)json_integer_value(json_object_get(request, "index"));
     hr_bench_destroy(w->bench);
@@ -151,6 +160,7 @@ static hr_status prepare(worker *w, const json_t *request, json_t **out) {
     HR_TRY(hr_cell_config_parse(json_object_get(request, "cell"), &w->cell));
     if (index == w->crash_at) raise(SIGKILL);
     while (index == w->hang_at && !stopped(w)) nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    HR_TRY(limit_power(w, w->cell.power_limit_w, hr_cell_device(&w->cell)));
     HR_TRY(open_model(w));
     HR_TRY(open_engine(w));
     rss_sample(w);
@@ -162,9 +172,11 @@ static hr_status prepare(worker *w, const json_t *request, json_t **out) {
     if (hr_cell_steps(&w->cell)) work[1] = decode_work(w);
     for (int u = 0; u < HR_UNIT_COUNT; u++)
         if (work[0].flops[u] || work[1].flops[u]) units |= 1u << u;
+    w->units = units;
     const hr_engine_facts facts = hr_engine_get_facts(w->engine);
-    *out = json_pack("{s:s, s:i, s:i, s:i, s:i}", "status", "ok", "units", (int)units, "act", (int)facts.act, "isa",
-                     (int)facts.isa, "threads", (int)facts.threads);
+    *out = json_pack("{s:s, s:i, s:i, s:i, s:i, s:b, s:s?}", "status", "ok", "units", (int)units, "act", (int)facts.act,
+                     "isa", (int)facts.isa, "threads", (int)facts.threads, "graphs", (int)facts.graphs, "gemm",
+                     facts.gemm);
     return *out ? HR_OK : hr_fail(HR_ERR_MEMORY, "no memory for an answer");
 }
 
@@ -187,12 +199,30 @@ static json_t *kv_row_bytes(const worker *w) {
     return json_integer((json_int_t)g.row_bytes[HR_KV_K]);
 }
 
+/* The samples of a GPU's cell, between two looks at its state; then its counters, where nothing else listens to them. */
+static hr_status run_on_gpu(worker *w, json_t **out) {
+    const int device = hr_cell_device(&w->cell);
+    const bool watched = w->options->capture != HR_CAPTURE_NONE || hr_nvtx_attached();
+    hr_gpu_state before, after;
+    json_t *result = NULL;
+    hr_gpu_around_look(device, w->units, &before);
+    HR_TRY(hr_bench_run(w->bench, &result));
+    hr_gpu_around_look(device, w->units, &after);
+    hr_status status = hr_gpu_around_put(result, &before, &after);
+    if (status == HR_OK && !watched) status = hr_gpu_around_count(result, device, w->bench);
+    if (status == HR_OK)
+        *out = result;
+    else
+        json_decref(result);
+    return status;
+}
+
 static hr_status measure(worker *w, const json_t *request, json_t **out) {
     if (!w->bench) HR_FAIL(HR_ERR_INTERNAL, "the worker was asked to measure before it was given a cell");
     const char *name = json_string_value(json_object_get(request, "name"));
     json_t *result;
     hr_bench_name(w->bench, name ? name : "");
-    HR_TRY(hr_bench_run(w->bench, &result));
+    HR_TRY(w->cell.gpu ? run_on_gpu(w, &result) : hr_bench_run(w->bench, &result));
     rss_sample(w);
     const hr_engine_facts facts = hr_engine_get_facts(w->engine);
     json_object_set_new(result, "status", json_string("ok"));
@@ -212,7 +242,7 @@ static hr_status measure(worker *w, const json_t *request, json_t **out) {
     json_object_set_new(result, "kv_bytes_reserved", json_integer((json_int_t)facts.kv_bytes));
     json_object_set_new(result, "kv_row_bytes", kv_row_bytes(w));
     json_object_set_new(result, "softmax", json_string("f32")); /* of both kernels, -fa 0 and 1 */
-    json_object_set_new(result, "huge_pages", json_boolean(facts.huge_pages));
+    if (!w->cell.gpu) json_object_set_new(result, "huge_pages", json_boolean(facts.huge_pages));
     const uint64_t peak = w->rss_load > w->rss_peak ? w->rss_load : w->rss_peak;
     json_object_set_new(result, "rss_peak_bytes", peak ? json_integer((json_int_t)peak) : json_null());
     *out = result;
@@ -265,4 +295,5 @@ void hr_worker_serve(int socket, const hr_measure_options *options) {
     if (in) fclose(in);
     close_engine(&w);
     hr_model_destroy(w.model);
+    limit_power(&w, 0, w.limited);
 }

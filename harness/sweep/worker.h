@@ -3,12 +3,13 @@
  *
  * Requests and answers are JSON, one line each, over a socket pair. A worker does only what it is told:
  *   {"do": "prepare", "index": i, "cell": {...}}  loads the model, opens the engine, fills the depth
- *        -> {"status": "ok", "units": bit set of hr_unit, "act", "isa", "threads"}
+ *        -> {"status": "ok", "units": bit set of hr_unit, "act", "isa", "threads", "graphs", "gemm"}: what the engine took
  *   {"do": "measure", "name": text}               measures the prepared cell; may be asked again. name: of its range for
  *                                                 profilers; may be missing
  *        -> {"status": "ok", ...}: measure.h, and prefill_work, decode_work, working_set_bytes, kernels, kv_bytes_needed,
  *           kv_bytes_touched, kv_bytes_reserved (mapped for KV), kv_row_bytes (a K row of one head in its KV type), softmax
  *           (type that attention computes it in), huge_pages, rss_peak_bytes
+ *           On a GPU also what gpu_around.h puts.
  *   either -> {"status": "failed" | "skipped", "error": text}: the worker goes on with the next cell
  * While it loads it sends {"progress": share}. It ends when the parent closes the line or dies.
  *
