@@ -132,9 +132,7 @@ __device__ void flash_f32(const hr_cuda_attn &p) {
         const size_t row = tile.row0 + attn_tile_query(tile, r);
         q[r * (dim + 4) + d] = r < tile.n ? p.q[row * p.ldq + (size_t)attn_tile_head(tile, r) * dim + d] : 0;
     }
-    if (dim <= 64)
-        flash<1>(p, h, tile, q, table, groups);
-    else if (dim <= 128)
+    if (dim <= 128)
         flash<2>(p, h, tile, q, table, groups);
     else
         flash<4>(p, h, tile, q, table, groups);

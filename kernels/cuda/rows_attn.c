@@ -65,6 +65,20 @@ static void f32_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out
                            .block = {128, 1, 1},
                            .smem = hr_cuda_f32_bytes(p->head_dim)};
 }
+static void flash_shape(hr_cuda_attn *p, uint32_t rows, hr_cuda_shape *out) {
+    p->splits = 1, p->split_len = p->max_len;
+    *out = (hr_cuda_shape){.grid = {tiles_of(p, rows), p->n_kv_heads, 1},
+                           .block = {2 * rows, 1, 1},
+                           .smem = hr_cuda_flash_bytes(p->head_dim, rows)};
+}
+static void flash_64_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out) {
+    (void)caps;
+    flash_shape(params, 64, out);
+}
+static void flash_128_shape(void *params, const hr_cuda_caps *caps, hr_cuda_shape *out) {
+    (void)caps;
+    flash_shape(params, 128, out);
+}
 
 #define ROW(family_, name_, types_, min_, max_, flash_, rank_, unit_, symbol_, shape_)                        \
     {                                                                                                         \
@@ -80,5 +94,7 @@ const hr_kernel hr_kernels_cuda_attn[] = {
     ROW(ATTN, "attn_decode_cuda", NARROW, 0, 1, true, 1, FP32, "hr_attn_decode", decode_narrow_shape),
     ROW(ATTN, "attn_decode_f32_cuda", ALL, 0, 1, true, 0, FP32, "hr_attn_decode", decode_wide_shape),
     ROW(ATTN, "attn_flash_f32_cuda", ALL, 2, 0, true, 0, FP32, "hr_attn_flash_f32", f32_shape),
+    ROW(ATTN, "attn_flash_64_cuda", NARROW, 2, 0, true, 1, BF16, "hr_attn_flash_64", flash_64_shape),
+    ROW(ATTN, "attn_flash_128_cuda", NARROW, 512, 0, true, 2, BF16, "hr_attn_flash_128", flash_128_shape),
     ROW(ATTN_MERGE, "attn_merge_cuda", 0, 0, 0, false, 0, FP32, "hr_attn_merge_splits", merge_shape),
     {.name = NULL}};
