@@ -219,6 +219,12 @@ $(BUILD)/gpu/test_%: $(BUILD)/gpu/obj/test_%.o $(BUILD)/gpu/obj/gpu_machine.o $(
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 -include $(wildcard $(BUILD)/gpu/obj/*.d)
 
+# Kernels for GPUs timed one by one, beside cuBLASLt.
+GPU_BENCH_SRC := $(if $(HAVE_CUDA),$(wildcard bench/gpu/*.c))
+$(BUILD)/gpu-bench: $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libengine.a $(BUILD)/libkernels.a
+	$(call say,LINK,$@)
+	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
 # The micro-benchmarks: C families, and one C++ file that gives them to Google Benchmark. No part of `make`.
 $(BUILD)/obj/bench/shim.o: bench/shim.cc $(BUILD)/flags
 	@mkdir -p $(@D)
@@ -250,7 +256,7 @@ $(BUILD)/tests/nvtx_module.so: $(BUILD)/pic/tests/nvtx_module.o
 $(BUILD)/tests/test_recorder: | $(RECORDER) $(NVTX_APPS)
 $(BUILD)/tests/test_range_names $(BUILD)/tests/test_capture: | $(RECORDER) $(BUILD)/headroom
 
--include $(patsubst %.o,%.d,$(RECORDER_OBJ) $(BUILD)/pic/tests/nvtx_module.o $(BUILD)/obj/tests/nvtx_app.o $(call obj,$(ALL_C) $(BENCH_SRC) bench/compare.c) $(BUILD)/obj/bench/shim.o)
+-include $(patsubst %.o,%.d,$(RECORDER_OBJ) $(BUILD)/pic/tests/nvtx_module.o $(BUILD)/obj/tests/nvtx_app.o $(call obj,$(ALL_C) $(BENCH_SRC) $(GPU_BENCH_SRC) bench/compare.c) $(BUILD)/obj/bench/shim.o)
 
 deps:
 	@.ci/deps.sh build

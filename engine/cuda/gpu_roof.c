@@ -185,7 +185,7 @@ static hr_status unit_by_library(plan *p, hr_gpu_load load, json_t *ways) {
     hr_gpu_lt *lt;
     double samples[SHOTS], ns, work, median;
     char pattern[96];
-    hr_status status = hr_gpu_lt_create(&p->probe, load, &lt);
+    hr_status status = hr_gpu_lt_create(&p->probe, load, &(hr_gpu_product){0}, &lt);
     if (status == HR_ERR_UNSUPPORTED)
         return json_object_set_new(p->out, "cublaslt_missing", json_string(hr_error())) ? no_memory() : HR_OK;
     HR_TRY(status);
@@ -195,7 +195,8 @@ static hr_status unit_by_library(plan *p, hr_gpu_load load, json_t *ways) {
         status = hr_gpu_lt_run(lt, &p->probe, times, &ns, &work);
         samples[i] = work / ns;
     }
-    snprintf(pattern, sizeof pattern, "%u x %u x %u", hr_gpu_lt_size(lt), hr_gpu_lt_size(lt), hr_gpu_lt_size(lt));
+    const hr_gpu_product product = hr_gpu_lt_product(lt);
+    snprintf(pattern, sizeof pattern, "%u x %u x %u", product.rows, product.cols, product.n);
     hr_gpu_lt_destroy(lt);
     HR_TRY(status);
     tick(p);

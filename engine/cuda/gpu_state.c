@@ -46,7 +46,7 @@ static hr_status best_rate(hr_gpu_probe *p, hr_gpu_load load, struct best *best,
 /* Raises *rate to that of cuBLASLt where it is higher. Not to be had: no failure. */
 static void rate_of_library(hr_gpu_probe *p, hr_gpu_load load, double *rate) {
     hr_gpu_lt *lt;
-    if (p->info.simulated || hr_gpu_lt_create(p, load, &lt) != HR_OK) return;
+    if (p->info.simulated || hr_gpu_lt_create(p, load, &(hr_gpu_product){0}, &lt) != HR_OK) return;
     for (int shot = 0; shot < SHOTS; shot++) {
         double ns, work;
         if (hr_gpu_lt_run(lt, p, 1, &ns, &work) == HR_OK) *rate = fmax(*rate, work / ns);
