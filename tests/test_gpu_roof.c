@@ -5,6 +5,9 @@
 #include "engine/cuda/gpu_probe.h"
 #include "engine/nvml.h"
 
+#include <sqlite3.h>
+#include <sys/wait.h>
+
 enum { BYTES = 20000 / 16 * 16 }; /* of no tile a multiple */
 
 static hr_gpu_probe probe;
@@ -200,6 +203,74 @@ static void the_roof_has_its_keys(void **state) {
     json_decref(roof);
 }
 
+/* ---- the command ---- */
+
+/* The exit code; what was printed, errors too, in `printed`. */
+static char printed[32768];
+static int command(const char *words) {
+    const char *build = getenv("HEADROOM_BUILD");
+    char line[1024];
+    snprintf(line, sizeof line, "%s/headroom roof %s %s", build ? build : "build", words,
+             strstr(words, "2>") ? "" : "2>&1");
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    printed[fread(printed, 1, sizeof printed - 1, pipe)] = 0;
+    const int how = pclose(pipe);
+    return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+}
+
+static void roof_of_a_device(void **state) {
+    (void)state;
+    hr_device_info info;
+    json_error_t error;
+    ok(hr_device_get_info(0, &info));
+    assert_int_equal(command("--device cuda:0 --quick --json --db none 2>/dev/null"), 0);
+    json_t *roof = json_loads(printed, 0, &error), *machine = json_object_get(roof, "machine");
+    if (!roof) fail_msg("expected JSON, got: %.300s", printed);
+    assert_string_equal(json_string_value(json_object_get(machine, "machine_class")), info.class_name);
+    assert_non_null(json_string_value(json_object_get(machine, "cpu_class")));
+    const json_t *gpu = json_array_get(json_object_get(machine, "gpus"), 0);
+    assert_string_equal(json_string_value(json_object_get(gpu, "name")), info.name);
+    json_decref(roof);
+    assert_int_equal(command("--device cuda:0 --quick -o csv --db none"), 0);
+    static const char *const lines[] = {"read L2", "copy DRAM", "compute fp32 by fma", "compute fp8 by mma",
+                                        "launch of a kernel"};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (!strstr(printed, lines[i])) fail_msg("expected a line of %s, got: %.500s", lines[i], printed);
+}
+
+/* Times of a simulated device are never stored; what cannot be is one line. */
+static void roofs_that_are_not(void **state) {
+    (void)state;
+    char folder[] = "/tmp/hr_roof_XXXXXX", file[64], words[128];
+    sqlite3 *db;
+    sqlite3_stmt *count;
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/x.db", folder);
+    snprintf(words, sizeof words, "--device cuda:0 --quick -q --db %s", file);
+    assert_int_equal(command(words), 0);
+    assert_non_null(strstr(printed, "nothing is stored"));
+    assert_int_equal(sqlite3_open(file, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_prepare_v2(db, "SELECT (SELECT count(*) FROM roof) + (SELECT count(*) FROM run)", -1, &count, NULL),
+        SQLITE_OK);
+    assert_int_equal(sqlite3_step(count), SQLITE_ROW);
+    assert_int_equal(sqlite3_column_int(count, 0), 0);
+    sqlite3_finalize(count);
+    sqlite3_close(db);
+    snprintf(words, sizeof words, "rm -r %s", folder);
+    assert_int_equal(system(words), 0);
+    static const char *const wrong[][2] = {{"--device cuda:0 --threads 2 --db none", "--threads"},
+                                           {"--device cuda:63 --db none", "cuda:63"},
+                                           {"--device gpu --db none", "gpu"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(command(wrong[i][0]), 2);
+        const char *end = strchr(printed, '\n');
+        if (!strstr(printed, wrong[i][1]) || !end || end[1])
+            fail_msg("%s: expected one line with '%s', got: %s", wrong[i][0], wrong[i][1], printed);
+    }
+}
+
 /* ---- failures: each call of the driver fails once ---- */
 
 typedef hr_status work(void);
@@ -282,6 +353,7 @@ int main(void) {
         cmocka_unit_test(each_word_is_read),      cmocka_unit_test(each_word_is_written),
         cmocka_unit_test(each_word_is_copied),    cmocka_unit_test(steps_of_fma),
         cmocka_unit_test(steps_of_mma),           cmocka_unit_test(the_roof_has_its_keys),
+        cmocka_unit_test(roof_of_a_device),       cmocka_unit_test(roofs_that_are_not),
         cmocka_unit_test(failures_of_the_driver), cmocka_unit_test(state_of_a_gpu),
         cmocka_unit_test(names_of_reasons)};
     return cmocka_run_group_tests(tests, open_probe, close_probe);

@@ -104,6 +104,7 @@ static hr_status sweep(plan *p) {
     for (unsigned i = 0; p->curve.n < HR_CURVE_MAX; i++) {
         const size_t bytes = (size_t)((double)first * pow(2, i / 2.0)) / 4096 * 4096;
         if (bytes > p->probe.bytes) break;
+        if (p->curve.n && bytes == p->curve.bytes[p->curve.n - 1]) continue; /* whole pages */
         double best = 0;
         for (unsigned w = 0; w < 2; w++) {
             double rate;
@@ -174,7 +175,7 @@ static hr_status unit(plan *p, hr_gpu_load load, json_t *ways) {
     hr_gpu_way_name(way, pattern, sizeof pattern);
     HR_TRY(add_row(ways,
                    json_pack("{s:s, s:s, s:n, s:s}", "unit", unit_names[load], "by",
-                             load == HR_GPU_FP32 ? "own" : "mma", "threads", "pattern", pattern),
+                             load == HR_GPU_FP32 ? "fma" : "mma", "threads", "pattern", pattern),
                    samples, &median));
     tick(p);
     return HR_OK;
@@ -273,14 +274,8 @@ static hr_status finish(plan *p, int device) {
     HR_TRY(launch_us(p, &us));
     hr_device_name(device, name);
     const size_t knee = hr_knee_last(&p->curve);
-    json_t *gpu = json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:i, s:i, s:i}", "name", info->name,
-                            "machine_class", info->class_name, "uuid", info->uuid, "compute_capability",
-                            (int)(10 * info->major + info->minor), "sms", (int)info->sms, "memory_bytes",
-                            (json_int_t)info->memory_bytes, "l2_bytes", (json_int_t)info->l2_bytes, "clock_mhz",
-                            (int)info->clock_mhz, "memory_clock_mhz", (int)info->memory_clock_mhz, "memory_bus_bits",
-                            (int)info->memory_bus_bits, "driver", (int)info->driver);
-    json_t *last = json_pack("{s:s, s:b, s:o, s:I, s:o, s:n, s:f, s:o}", "device", name, "simulated", info->simulated,
-                             "gpu", gpu, "llc_bytes", (json_int_t)(knee ? knee : info->l2_bytes), "clock_ghz",
+    json_t *last = json_pack("{s:s, s:b, s:I, s:o, s:n, s:f, s:o}", "device", name, "simulated", info->simulated,
+                             "llc_bytes", (json_int_t)(knee ? knee : info->l2_bytes), "clock_ghz",
                              info->clock_mhz ? json_real(info->clock_mhz * 1e-3) : json_null(), "handoff_ns",
                              "launch_us", us, "datasheet_read_gb_s", number_or_null(info->datasheet_read_gb_s));
     const bool ok = last && !json_object_update(p->out, last);

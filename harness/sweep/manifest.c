@@ -1,4 +1,5 @@
 /* What a run was, and whether a cut one may be continued. */
+#include "harness/sweep/gpu_machine.h"
 #include "harness/sweep/sweep.h"
 
 #include "harness/cli/read_file.h"
@@ -56,24 +57,12 @@ json_t *hr_manifest(const hr_sweep_plan *plan, const hr_machine *machine, const 
                      hr_sweep_plan_class(plan, machine), "models", models, "config", config, "cells", sum);
 }
 
-static json_t *gpu_json(const struct hr_plan_gpu *g) {
-    const hr_device_info *i = &g->info;
-    char device[16];
-    hr_device_name(g->device, device);
-    return json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o, s:b}", "device", device,
-                     "machine_class", i->class_name, "name", i->name, "uuid", i->uuid, "memory_bytes",
-                     (json_int_t)i->memory_bytes, "l2_bytes", (json_int_t)i->l2_bytes, "compute_major", (int)i->major,
-                     "compute_minor", (int)i->minor, "sms", (int)i->sms, "clock_mhz", (int)i->clock_mhz,
-                     "memory_clock_mhz", (int)i->memory_clock_mhz, "memory_bus_bits", (int)i->memory_bus_bits, "driver",
-                     (int)i->driver, "datasheet_read_gb_s", hr_real_or_null(i->datasheet_read_gb_s), "simulated",
-                     (int)i->simulated);
-}
-
 json_t *hr_sweep_machine(const hr_sweep_plan *plan, const hr_machine *machine) {
     json_t *out = hr_machine_json(machine), *gpus = plan->n_gpus ? json_array() : json_null();
     const char *class_name = hr_sweep_plan_class(plan, machine);
     bool ok = out && gpus;
-    for (size_t i = 0; ok && i < plan->n_gpus; i++) ok = json_array_append_new(gpus, gpu_json(&plan->gpus[i])) == 0;
+    for (size_t i = 0; ok && i < plan->n_gpus; i++)
+        ok = json_array_append_new(gpus, hr_gpu_json(plan->gpus[i].device, &plan->gpus[i].info)) == 0;
     ok = ok && json_object_set(out, "gpus", gpus) == 0;
     if (ok && strcmp(class_name, machine->class_name))
         ok = json_object_set_new(out, "machine_class", json_string(class_name)) == 0 &&
