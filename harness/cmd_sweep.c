@@ -268,6 +268,7 @@ static hr_status set_up(const hr_args *args, command *c) {
     o->measure.throttle.policy =
         (hr_on_throttle)place(hr_args_text(args, "--on-throttle"), hr_on_throttle_names, HR_THROTTLE_COUNT);
     HR_TRY(read_profiling(args, o));
+    hr_gpu_want_kernel_times(hr_args_flag(args, "--kernel-times")); /* workers inherit it */
     HR_TRY(check_utf8(args, "--model"));
     HR_TRY(check_utf8(args, "--tag"));
     HR_TRY(read_tags(args, c->tags, sizeof c->tags));

@@ -39,6 +39,7 @@ static hr_status read_gpu(const hr_args *args, int device, hr_engine_args *out) 
     c->memory = hr_gpu_memory_of(hr_args_text(args, "--gpu-memory"));
     c->cublaslt = hr_gemm_is_cublaslt(hr_args_text(args, "--gemm"), &info);
     out->order = HR_ORDER_ROWS, out->copy = false;
+    hr_gpu_want_kernel_times(hr_args_flag(args, "--kernel-times"));
     return HR_OK;
 }
 

@@ -167,6 +167,13 @@ GPU_WORD(gemm, .name = "--gemm", .choices = gemms, .metavar = "WHOSE",
 NUMBER_LIST(
     power_limit, GPU, .name = "--power-limit", .min = 1, .max = 100000, .metavar = "W",
     .help = "power limit of the GPU in watts, restored at the end; needs the right to set it (default: as it is)");
+const hr_opt hr_opt_kernel_times = {
+    .name = "--kernel-times",
+    .group = GPU,
+    .kind = HR_OPT_FLAG,
+    .help =
+        "recorded ops are timed by CUPTI, from their first kernel to their last, instead of by events around them: the "
+        "gaps between ops are told apart, and recorded steps are slower"};
 const hr_opt hr_opt_on_throttle = {
     .name = "--on-throttle",
     .group = GPU,

@@ -43,6 +43,7 @@ extern const hr_opt hr_opt_gpu_memory, hr_opt_gpu_memory_list; /* --gpu-memory *
 extern const hr_opt hr_opt_gemm, hr_opt_gemm_list;             /* --gemm; no default: what the device makes best */
 extern const hr_opt hr_opt_power_limit_list;                   /* --power-limit; no default: as it is */
 extern const hr_opt hr_opt_on_throttle, hr_opt_cool_down;      /* --on-throttle, --cool-down (throttle.h) */
+extern const hr_opt hr_opt_kernel_times;                       /* --kernel-times */
 
 /* Measuring: --repetitions -r, --max-time, --seed, --prompt */
 extern const hr_opt hr_opt_repetitions, hr_opt_time_limit, hr_opt_max_time, hr_opt_seed, hr_opt_prompt;
@@ -60,7 +61,7 @@ extern const hr_opt hr_opt_config, hr_opt_print_config; /* handled by the parser
         &hr_opt_kv_alloc, &hr_opt_flash, &hr_opt_fusion, &hr_opt_weights, &hr_opt_batch, &hr_opt_ubatch,          \
         &hr_opt_threads, &hr_opt_isa, &hr_opt_device, &hr_opt_gpu_layers, &hr_opt_mmap, &hr_opt_huge_pages,       \
         &hr_opt_pin, &hr_opt_kernel, &hr_opt_kv_budget, &hr_opt_kv_threshold, &hr_opt_kv_compact, &hr_opt_graphs, \
-        &hr_opt_gpu_memory, &hr_opt_gemm
+        &hr_opt_gpu_memory, &hr_opt_gemm, &hr_opt_kernel_times
 /* Lists: the axes of a sweep, model and row kinds included. */
 #define HR_OPTS_AXES_SWEEP                                                                                             \
     &hr_opt_model_list, &hr_opt_n_prompt_list, &hr_opt_n_gen_list, &hr_opt_pg, &hr_opt_isl_list, &hr_opt_osl_list,     \
@@ -69,7 +70,8 @@ extern const hr_opt hr_opt_config, hr_opt_print_config; /* handled by the parser
         &hr_opt_kv_alloc_list, &hr_opt_flash_list, &hr_opt_fusion_list, &hr_opt_weights_list, &hr_opt_threads_list,    \
         &hr_opt_isa_list, &hr_opt_device_list, &hr_opt_gpu_layers_list, &hr_opt_mmap, &hr_opt_huge_pages, &hr_opt_pin, \
         &hr_opt_kernel, &hr_opt_kv_budget, &hr_opt_kv_threshold, &hr_opt_kv_compact, &hr_opt_graphs_list,              \
-        &hr_opt_gpu_memory_list, &hr_opt_gemm_list, &hr_opt_power_limit_list, &hr_opt_on_throttle, &hr_opt_cool_down
+        &hr_opt_gpu_memory_list, &hr_opt_gemm_list, &hr_opt_power_limit_list, &hr_opt_on_throttle, &hr_opt_cool_down,  \
+        &hr_opt_kernel_times
 /* Results and messages. Commands that touch the store add &hr_opt_db. */
 #define HR_OPTS_OUTPUT \
     &hr_opt_output, &hr_opt_output_err, &hr_opt_json, &hr_opt_out, &hr_opt_quiet, &hr_opt_verbose, &hr_opt_no_progress

@@ -22,8 +22,8 @@ typedef struct sweep {
     unsigned roof_threads;
     hr_state_log log;
     double llc_bytes, best_clock_ghz;
-    double best_gpu_ghz[HR_DEVICES_MAX]; /* as plan->gpus */
-    bool said_counters;                  /* why there are no counters: once */
+    double best_gpu_ghz[HR_DEVICES_MAX];   /* as plan->gpus */
+    bool said_kernel_times, said_counters; /* why there are no counters: once */
     hr_worker worker;
     hr_progress progress;
     uint64_t start_ns;
@@ -167,6 +167,14 @@ static bool gpu_refused(const sweep *s, const hr_cell_config *c, const json_t *r
     return true;
 }
 
+static void say_missing(sweep *s, const json_t *result, const char *key, const char *what, bool *said) {
+    const char *why = json_string_value(json_object_get(result, key));
+    if (!why || *said) return;
+    *said = true;
+    hr_progress_clear(&s->progress);
+    if (!s->options->output.quiet) fprintf(stderr, "headroom: %s: %s\n", what, why);
+}
+
 /* The best clock of the GPU so far, and once why it counts nothing. */
 static void look_at_gpu(sweep *s, const hr_cell_config *c, const json_t *result, hr_surroundings *around) {
     size_t i = 0;
@@ -174,11 +182,8 @@ static void look_at_gpu(sweep *s, const hr_cell_config *c, const json_t *result,
     double *best = &s->best_gpu_ghz[i];
     *best = fmax(*best, fmax(around->before.clock_ghz, around->after.clock_ghz));
     around->best_clock_ghz = *best > 0 ? *best : NAN;
-    const char *missing = json_string_value(json_object_get(result, "counters_missing"));
-    if (!missing || s->said_counters) return;
-    s->said_counters = true;
-    hr_progress_clear(&s->progress);
-    if (!s->options->output.quiet) fprintf(stderr, "headroom: no counters of the GPU: %s\n", missing);
+    say_missing(s, result, "counters_missing", "no counters of the GPU", &s->said_counters);
+    say_missing(s, result, "kernel_times_missing", "no times of single kernels", &s->said_kernel_times);
 }
 
 static hr_status run_cell(sweep *s, hr_sweep_cell *cell, json_t *row, json_t **result) {

@@ -210,6 +210,8 @@ static hr_status run_on_gpu(worker *w, json_t **out) {
     hr_gpu_around_look(device, w->units, &after);
     hr_status status = hr_gpu_around_put(result, &before, &after);
     if (status == HR_OK && !watched) status = hr_gpu_around_count(result, device, w->bench);
+    if (*hr_gpu_kernel_times_missing())
+        json_object_set_new(result, "kernel_times_missing", json_string(hr_gpu_kernel_times_missing()));
     if (status == HR_OK)
         *out = result;
     else
