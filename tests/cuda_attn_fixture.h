@@ -8,6 +8,35 @@
 
 enum { ATTN_MAX_SEGMENTS = 4, ATTN_LAYERS = 2, ATTN_LAYER = 1 };
 
+/* Caches in memory that a kernel can reach wherever it runs. */
+static inline hr_status attn_memory_alloc(void *context, size_t bytes, uint8_t **out) {
+    (void)context;
+    *out = hr_cuda_alloc(bytes);
+    memset(*out, 0, bytes);
+    return HR_OK;
+}
+static inline void attn_memory_free(void *context, uint8_t *at, size_t bytes) {
+    (void)context, (void)bytes;
+    hr_cuda_free(at);
+}
+static inline void attn_memory_copy(void *context, uint8_t *to, const uint8_t *from, size_t bytes) {
+    (void)context;
+    memmove(to, from, bytes);
+}
+static inline void attn_memory_write(void *context, uint8_t *to, const void *from, size_t bytes) {
+    (void)context;
+    memcpy(to, from, bytes);
+}
+static inline void attn_memory_read(void *context, void *to, const uint8_t *from, size_t bytes) {
+    (void)context;
+    memcpy(to, from, bytes);
+}
+static const hr_kv_memory attn_memory = {.alloc = attn_memory_alloc,
+                                         .free = attn_memory_free,
+                                         .copy = attn_memory_copy,
+                                         .write = attn_memory_write,
+                                         .read = attn_memory_read};
+
 typedef struct attn_case {
     hr_kv_layout layout;
     hr_dtype k, v;
@@ -24,6 +53,7 @@ typedef struct attn_case {
 typedef struct attn_setup {
     attn_case c;
     hr_kv_cache *cache;
+    hr_kv_geom *geom;
     hr_cuda_test_batch batch;
     uint32_t *tables[ATTN_MAX_SEGMENTS], rows;
     hr_cuda_attn params;
@@ -136,7 +166,8 @@ static inline attn_setup attn_prepare(attn_case c) {
     longest += c.n_q;
     if (!c.page_size) c.page_size = 16;
     s.c = c;
-    s.cache = fix_cache((hr_kv_cache_config){.layout = c.layout,
+    s.cache = fix_cache((hr_kv_cache_config){.memory = &attn_memory,
+                                             .layout = c.layout,
                                              .n_layers = ATTN_LAYERS,
                                              .n_heads = c.kv_heads,
                                              .head_dim = c.dim,
@@ -146,6 +177,7 @@ static inline attn_setup attn_prepare(attn_case c) {
                                              .max_seqs = c.n_segments,
                                              .capacity = longest + 1,
                                              .scatter = 5});
+    s.geom = hr_cuda_copy_of(hr_kv_cache_view(s.cache, 0)->g, sizeof *s.geom);
     s.batch = hr_cuda_make_batch(c.n_segments, s.rows, c.pos0, 100, 1);
     const hr_kernel *append = fix_kernel_of(HR_FAM_KV_APPEND, HR_ISA_GENERIC, false);
     for (uint32_t i = 0; i < c.n_segments; i++) {
@@ -157,6 +189,7 @@ static inline attn_setup attn_prepare(attn_case c) {
         append->fn.kv_append(hr_kv_cache_view(s.cache, i), ATTN_LAYER, 0, k, ld, v, ld, 0, len, 0, c.kv_heads);
         hr_free(k), hr_free(v);
         seg->kv = *hr_kv_cache_view(s.cache, i);
+        seg->kv.g = s.geom;
         s.tables[i] = hr_cuda_alloc((pages + 1) * sizeof **s.tables);
         if (pages) memcpy(s.tables[i], seg->kv.table, pages * sizeof **s.tables);
         seg->kv.table = pages ? s.tables[i] : NULL;
@@ -199,7 +232,7 @@ static inline void attn_free(attn_setup *s) {
     hr_kv_cache_destroy(s->cache);
     for (uint32_t i = 0; i < s->c.n_segments; i++) hr_cuda_free(s->tables[i]);
     hr_cuda_free_batch(&s->batch), hr_cuda_free_acts(&s->acts);
-    hr_cuda_free(s->q), hr_cuda_free(s->out), hr_cuda_free(s->partial);
+    hr_cuda_free(s->geom), hr_cuda_free(s->q), hr_cuda_free(s->out), hr_cuda_free(s->partial);
     hr_free(s->want), hr_free(s->got);
 }
 
