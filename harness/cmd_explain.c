@@ -2,7 +2,7 @@
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/explain/explain.h"
-#include "harness/formats/json_get.h"
+#include "harness/formats/cell_device.h"
 #include "harness/roof/roof.h"
 #include "harness/store/store.h"
 #include "kernels/base/memory.h"
@@ -199,9 +199,10 @@ static hr_status add_surroundings(hr_store *store, const char *run_id, json_t *c
     size_t i;
     hr_machine here;
     HR_TRY(hr_store_machine(store, run_id, &machine));
-    set_text(cell, "machine_class", hr_word(machine, "machine_class"));
+    set_text(cell, "machine_class", hr_cell_class(cell, machine));
     json_decref(machine);
-    if (hr_machine_get(&here) == HR_OK) set_text(cell, "this_machine_class", here.class_name);
+    /* Which GPUs are here is not asked: that would start a driver for a note. */
+    if (!hr_cell_on_gpu(cell) && hr_machine_get(&here) == HR_OK) set_text(cell, "this_machine_class", here.class_name);
     HR_TRY(hr_store_runs(store, &runs));
     json_array_foreach(runs, i, run) {
         if (strcmp(hr_word(run, "run_id"), run_id)) continue;

@@ -3,6 +3,7 @@
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/read_file.h"
+#include "harness/formats/cell_device.h"
 #include "harness/profilers/profilers.h"
 #include "harness/roof/roof.h"
 #include "harness/show/cell_args.h"
@@ -59,7 +60,9 @@ static void advise(const command *c) {
     const double mean = hr_ops_mean_ns(c->stored.ops);
     if (c->output.quiet) return;
     hr_machine here;
-    if (c->stored.machine_class && hr_machine_get(&here) == HR_OK && strcmp(here.class_name, c->stored.machine_class))
+    const bool gpu = hr_cell_on_gpu(c->stored.cell);
+    if (!gpu && c->stored.machine_class && hr_machine_get(&here) == HR_OK &&
+        strcmp(here.class_name, c->stored.machine_class))
         fprintf(stderr,
                 "headroom: the cell was measured on %s and this is %s: what nsys shows here is another machine\n",
                 c->stored.machine_class, here.class_name);

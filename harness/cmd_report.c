@@ -18,6 +18,14 @@ static const hr_opt opt_simulated = {.name = "--allow-simulated",
                                      .group = "Cells",
                                      .kind = HR_OPT_FLAG,
                                      .help = "report cells that no real device ran; refused otherwise"};
+static const hr_opt opt_device = {.name = "--device",
+                                  .group = "Cells",
+                                  .kind = HR_OPT_TEXT,
+                                  .min = 1,
+                                  .metavar = "DEVICE",
+                                  .help =
+                                      "of runs on several devices: cpu, or cuda:N and all of its class (default: the "
+                                      "class of the newest cell)"};
 static const hr_opt opt_dir = {.name = "--out",
                                .group = "Output",
                                .kind = HR_OPT_TEXT,
@@ -57,6 +65,7 @@ static int run(const hr_args *args) {
     const char *db = hr_args_text(args, "--db"), *runs[RUNS_MOST];
     hr_report_options options = {.runs = runs,
                                  .out_dir = hr_args_text(args, "--out"),
+                                 .device = hr_args_text(args, "--device"),
                                  .allow_simulated = hr_args_flag(args, "--allow-simulated")};
     hr_status status = runs_of(args, runs, &options.n_runs);
     if (status == HR_OK && strcmp(db, "none") == 0)
@@ -73,8 +82,8 @@ static int run(const hr_args *args) {
     return status == HR_OK ? 0 : hr_report_failure();
 }
 
-static const hr_opt *const options_[] = {&opt_run,     &opt_simulated, &opt_dir, &hr_opt_db,
-                                         &hr_opt_json, &hr_opt_quiet,  NULL};
+static const hr_opt *const options_[] = {&opt_run,   &opt_device,  &opt_simulated, &opt_dir,
+                                         &hr_opt_db, &hr_opt_json, &hr_opt_quiet,  NULL};
 static const char *const examples[] = {"headroom report",
                                        "results/report/index.html of all that was measured on this machine",
                                        "headroom report --run last --out night",
@@ -87,7 +96,7 @@ const hr_command hr_command_report = {
     .name = "report",
     .task = "Look up",
     .summary = "write a page with verdict, plots and tables from the store",
-    .synopsis = "headroom report [--run RUN...] [--out DIR] [--db FILE]",
+    .synopsis = "headroom report [--run RUN...] [--device DEVICE] [--out DIR] [--db FILE]",
     .options = options_,
     .positional = "RUN",
     .max_positional = RUNS_MOST - 1,

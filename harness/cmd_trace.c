@@ -86,7 +86,7 @@ static hr_status record(tracing *t) {
 /* ---- what is written ---- */
 
 static hr_status write_file(tracing *t) {
-    char process[800], cost[40];
+    char process[800], cost[40], device[16];
     const hr_model_info *info = &t->run.info;
     const hr_engine_facts engine = hr_engine_get_facts(t->run.engine);
     const hr_chrome_arg facts[] = {
@@ -97,6 +97,8 @@ static hr_status write_file(tracing *t) {
         {.key = "act", .text = hr_act_name(engine.act)},
         {.key = "isa", .text = hr_isa_name(engine.isa)},
         {.key = "threads", .number = engine.threads},
+        {.key = "device", .text = device},
+        {.key = "simulated", .text = engine.simulated ? "yes" : "no"},
         {.key = "isl", .number = t->isl},
         {.key = "osl", .number = t->osl},
         {.key = "seqs", .number = t->seqs},
@@ -105,6 +107,7 @@ static hr_status write_file(tracing *t) {
     };
     hr_out out;
     snprintf(cost, sizeof cost, "%.0f", hr_engine_record_cost().op_ns);
+    hr_device_name(t->run.args.device, device);
     snprintf(process, sizeof process, "headroom %s %s isl%u osl%u", info->filename, hr_quant_name(t->run.args.quant),
              t->isl, t->osl);
     t->trace.process = process, t->trace.facts = facts, t->trace.n_facts = sizeof facts / sizeof *facts;

@@ -4,7 +4,7 @@
  * 2. Every cell ends in a row or in a list of those without a partner. */
 #include "harness/compare/compare_internal.h"
 
-#include "harness/formats/json_get.h"
+#include "harness/formats/cell_device.h"
 #include "harness/stats/stats.h"
 #include "harness/stats/two_samples.h"
 #include "kernels/base/memory.h"
@@ -32,13 +32,14 @@ static bool key_of_state(const json_t *cell, char *out, size_t n) {
 }
 
 /* What is asked of a machine, without what it answers with (threads, ISA, arithmetic of the products, device). */
-static bool key_of_work(const json_t *cell, char *out, size_t n) {
-    static const char *const keys[] = {"test",     "model_filename", "quant",    "n_prompt",  "n_gen",
-                                       "n_depth",  "n_seqs",         "isl",      "osl",       "n_batch",
-                                       "n_ubatch", "type_k",         "type_v",   "kv_layout", "fusion",
-                                       "weights",  "page_size",      "kv_alloc", "flash_attn"};
+static bool key_of_all_work(const json_t *cell, bool order, char *out, size_t n) {
+    static const char *const keys[] = {"test",      "model_filename", "quant",      "n_prompt",  "n_gen",
+                                       "n_depth",   "n_seqs",         "isl",        "osl",       "n_batch",
+                                       "n_ubatch",  "type_k",         "type_v",     "kv_layout", "fusion",
+                                       "page_size", "kv_alloc",       "flash_attn", "weights"};
+    const size_t n_keys = sizeof keys / sizeof *keys - !order;
     size_t used = 0;
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && used < n; i++) {
+    for (size_t i = 0; i < n_keys && used < n; i++) {
         const json_t *v = json_object_get(cell, keys[i]);
         if (json_is_number(v))
             used += (size_t)snprintf(out + used, n - used, "%.17g|", json_number_value(v));
@@ -46,6 +47,14 @@ static bool key_of_work(const json_t *cell, char *out, size_t n) {
             used += (size_t)snprintf(out + used, n - used, "%s|", json_is_true(v) ? "1" : hr_word(cell, keys[i]));
     }
     return used < n;
+}
+
+static bool key_of_work(const json_t *cell, char *out, size_t n) {
+    return key_of_all_work(cell, true, out, n);
+}
+/* A GPU has no order of weights to choose: its cells stand beside those of a CPU in whatever order. */
+static bool key_of_work_in_any_order(const json_t *cell, char *out, size_t n) {
+    return key_of_all_work(cell, false, out, n);
 }
 
 /* ---- cells by key ------------------------------------------------------------------------------------------------- */
@@ -237,9 +246,18 @@ static hr_status list_unmatched(side *own, const side *other, key_of key) {
     return HR_OK;
 }
 
+static bool any_on_gpu(const json_t *cells) {
+    size_t i;
+    json_t *cell;
+    json_array_foreach((json_t *)cells, i, cell) if (hr_cell_on_gpu(cell)) return true;
+    return false;
+}
+
 static hr_status join_all(side *a, side *b, const hr_compare_rule *rule, json_t *rows) {
-    const key_of key = rule->across_machines ? key_of_work : key_of_id;
-    HR_TRY(join(a, b, rule->across_machines ? key_of_work : key_of_state, false, rule, rows));
+    const bool gpu = any_on_gpu(a->cells) || any_on_gpu(b->cells);
+    const key_of work = gpu ? key_of_work_in_any_order : key_of_work;
+    const key_of key = rule->across_machines ? work : key_of_id;
+    HR_TRY(join(a, b, rule->across_machines ? work : key_of_state, false, rule, rows));
     HR_TRY(join(a, b, key, true, rule, rows));
     HR_TRY(index_by(a, key, true));
     HR_TRY(index_by(b, key, true));

@@ -3,7 +3,7 @@
 
 #include "harness/cli/read_file.h"
 #include "harness/exchange/exchange.h"
-#include "harness/formats/json_get.h"
+#include "harness/formats/cell_device.h"
 #include "kernels/base/memory.h"
 
 #include <string.h>
@@ -20,11 +20,12 @@ bool hr_compare_is_file(const char *text) {
 
 /* Each cell says of which machine it is: the cells of a file may not. */
 static hr_status add_machine(json_t *cells, const json_t *machine) {
-    json_t *name = json_object_get(machine, "machine_class"), *cell;
+    json_t *cell;
     size_t i;
     json_array_foreach(cells, i, cell) {
+        const char *name = hr_cell_class(cell, machine);
         json_object_del(cell, "samples_ts"); /* twice the memory for what no comparison reads */
-        if (name && json_object_set(cell, "machine_class", name) != 0) return no_memory();
+        if (*name && json_object_set_new(cell, "machine_class", json_string(name)) != 0) return no_memory();
     }
     return HR_OK;
 }

@@ -135,9 +135,11 @@ static json_t *metric_json(const hr_metric *m) {
     if (ok && m->queue_name) ok = add_plain(terms, m, m->queue_name, "loss", m->queue_ms);
     ok = ok && add_plain(terms, m, "in_turn", "loss", m->ops.all.roof_ns * 1e-6 - ideal);
     for (size_t i = 0; ok && i < m->ops.n; i++) ok = add_op(terms, m, &m->ops.classes[i]);
-    ok = ok && add_plain(terms, m, "imbalance", "barrier", m->ops.all.imbalance_ns * m->scale) &&
-         add_plain(terms, m, "handoff", "barrier", m->ops.all.handoff_ns * m->scale) &&
-         add_plain(terms, m, "gaps", "gap", m->gap_ms) && add_plain(terms, m, "recording", "probe", m->probe_ms) &&
+    if (ok && !hr_cell_on_gpu(m->cell)) /* a GPU has no team of threads */
+        ok = add_plain(terms, m, "imbalance", "barrier", m->ops.all.imbalance_ns * m->scale) &&
+             add_plain(terms, m, "handoff", "barrier", m->ops.all.handoff_ns * m->scale);
+    ok = ok && add_plain(terms, m, "gaps", "gap", m->gap_ms) &&
+         add_plain(terms, m, "recording", "probe", m->probe_ms) &&
          add_plain(terms, m, "unexplained", "unexplained", m->unexplained_ms);
     json_t *json = json_pack("{s:f, s:o, s:o, s:o, s:o, s:o}", "measured_ms", m->measured_ms, "recorded_ms",
                              hr_real_or_null(m->recorded.median_on_ns * 1e-6), "ideal_ms", hr_real_or_null(m->ideal.ms),

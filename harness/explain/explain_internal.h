@@ -3,7 +3,7 @@
 #define HR_EXPLAIN_INTERNAL_H
 
 #include "harness/explain/explain.h"
-#include "harness/formats/json_get.h"
+#include "harness/formats/cell_device.h"
 #include "kernels/table.h"
 
 enum { HR_EXPLAIN_METRICS = 2 };

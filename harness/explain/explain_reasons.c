@@ -62,6 +62,7 @@ static const rule rules[] = {
     {"imbalance", NULL, NULL, "n_threads", OVER, "2", "one less of --threads (a core for the rest of the system)"},
     {"handoff", NULL, NULL, "fusion", LACKS, "all", "--fusion all (fewer joins)"},
     {"handoff", NULL, NULL, "n_threads", OVER, "1", "fewer --threads"},
+    {"gaps", "decode", NULL, "graphs", NO, "", "--graphs 1 (a step is launched as one)"},
     {"gaps", NULL, NULL, "fusion", LACKS, "all head-sample", "--fusion all (fewer ops)"},
     {"queue", NULL, NULL, "n_seqs", OVER, "1", "fewer --seqs, or a shorter --isl"},
 };
@@ -81,7 +82,9 @@ static bool any_stands_in(const char *words, const char *value) {
     return false;
 }
 
+/* A GPU has no order of weights to choose. */
 static bool holds(const rule *r, const json_t *cell) {
+    if (!strcmp(r->key, "weights") && hr_cell_on_gpu(cell)) return false;
     const char *word = hr_word(cell, r->key);
     const double number = hr_num(cell, r->key);
     switch (r->test) {
@@ -264,6 +267,12 @@ void hr_reason_term(const hr_metric *m, const char *term, double ms, char *out) 
         say(out, "before the prefill begins: tokenization of the prompt's text");
     } else if (!strcmp(term, "imbalance") || !strcmp(term, "handoff")) {
         reason_barrier(m, *term == 'h', out);
+    } else if (!strcmp(term, "gaps") && hr_cell_on_gpu(m->cell)) {
+        const double device = hr_num(m->cell, "device_ms");
+        say(out, "between %.0f ops, %s each: launches, and waiting for the GPU", r->n_ops,
+            time_text(ms / r->n_ops, each));
+        if (device > 0 && !strcmp(m->phase, "decode"))
+            say(out, "; without the recorder the GPU is at work for %.4g ms of a step", device);
     } else if (!strcmp(term, "gaps")) {
         say(out, "between %.0f ops, %s each: the engine's own steps, and what recording adds there", r->n_ops,
             time_text(ms / r->n_ops, each));

@@ -16,7 +16,7 @@ const int hr_short_widths[HR_SHORT_COLUMNS] = {-13, -12, -11, -6, 12, 12, 6, 5, 
 static const struct {
     const char *key, *word, *meaning;
 } notes[] = {
-    {"throttled", "throttled", "the CPU ran below its best clock"},
+    {"throttled", "throttled", "the CPU or GPU ran below its best clock"},
     {"noisy_neighbour", "noisy", "other programs waited for the CPU beside this cell"},
     {"state_changed", "state", "the machine changed its state during the cell"},
     {"roof_drift", "drift", "the ceilings before and after the cell differ"},
@@ -46,7 +46,7 @@ static void model_name(const json_t *cell, char *text) {
     if (n > 5 && !strcmp(text + n - 5, ".gguf")) text[n - 5] = 0;
 }
 
-/* Threads, and whatever is not the default. */
+/* Threads or the GPU, and whatever is not the default. */
 static void setup(const json_t *cell, char *text) {
     char part[64];
     double threads = hr_num(cell, "n_threads"), seqs = hr_num(cell, "n_seqs"), ubatch = hr_num(cell, "n_ubatch"),
@@ -54,6 +54,8 @@ static void setup(const json_t *cell, char *text) {
     const char *k = hr_word(cell, "type_k"), *v = hr_word(cell, "type_v"), *layout = hr_word(cell, "kv_layout"),
                *isa = hr_word(cell, "isa");
     text[0] = 0;
+    if (!strncmp(hr_word(cell, "device"), "cuda", 4)) append(text, hr_word(cell, "device"));
+    if (json_is_false(json_object_get(cell, "graphs"))) append(text, "graphs0");
     if (threads > 0) snprintf(part, sizeof part, "t%.0f", threads), append(text, part);
     if (seqs > 1) snprintf(part, sizeof part, "x%.0f", seqs), append(text, part);
     if (*layout && strcmp(layout, "head")) {

@@ -8,6 +8,7 @@ typedef struct hr_report_options {
     const char *const *runs; /* names of runs as the store resolves them; none: all of the newest run's machine class */
     size_t n_runs;
     const char *out_dir;
+    const char *device; /* "cuda:0": cells of its class alone; NULL: of the class of the newest cell */
     bool allow_simulated;
 } hr_report_options;
 

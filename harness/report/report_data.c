@@ -2,6 +2,7 @@
 #include "harness/report/report_kv.h"
 #include "harness/report/report_why.h"
 
+#include "harness/formats/cell_device.h"
 #include "kernels/base/memory.h"
 
 #include <string.h>
@@ -98,6 +99,49 @@ static double higher(double a, double b) {
     return isnan(a) ? b : isnan(b) ? a : fmax(a, b);
 }
 
+/* A run may hold cells of the CPU and of GPUs: each says of which class it is. */
+static hr_status name_classes(hr_store *store, const char *run_id, json_t *cells) {
+    json_t *machine = NULL, *cell;
+    size_t i;
+    HR_TRY(hr_store_machine(store, run_id, &machine));
+    bool ok = true;
+    json_array_foreach(cells, i, cell) ok =
+        ok && json_object_set_new(cell, "machine_class", json_string(hr_cell_class(cell, machine))) == 0;
+    json_decref(machine);
+    return ok ? HR_OK : no_memory();
+}
+
+/* The newest cell, measured rather than not, on the device when one is named. */
+static const json_t *newest_cell(const json_t *by_id, const char *device) {
+    const json_t *newest = NULL, *measured = NULL;
+    const char *id;
+    json_t *cell;
+    json_object_foreach((json_t *)by_id, id, cell) {
+        if (device && strcmp(hr_word(cell, "device"), device)) continue;
+        newest = cell;
+        if (!strcmp(hr_word(cell, "status"), "ok")) measured = cell;
+    }
+    return measured ? measured : newest;
+}
+
+/* Cells of other classes than that of the newest one are left out: ceilings are those of one machine. */
+static hr_status keep_one_class(const hr_report_options *options, hr_report *r, json_t *by_id) {
+    const json_t *newest = newest_cell(by_id, options->device);
+    if (!newest && options->device)
+        HR_FAIL(HR_ERR_INPUT, "--device %.40s: no cell of these runs was measured on it", options->device);
+    char kept[96];
+    snprintf(kept, sizeof kept, "%s", hr_word(newest, "machine_class"));
+    const char *id;
+    json_t *cell;
+    void *next;
+    json_object_foreach_safe(by_id, next, id, cell) {
+        if (!strcmp(hr_word(cell, "machine_class"), kept)) continue;
+        r->n_elsewhere++;
+        json_object_del(by_id, id);
+    }
+    return HR_OK;
+}
+
 static hr_status load_cells(hr_store *store, const hr_report_options *options, hr_report *r) {
     json_t *by_id = json_object(), *run, *cell;
     hr_status status = by_id ? HR_OK : no_memory();
@@ -105,9 +149,11 @@ static hr_status load_cells(hr_store *store, const hr_report_options *options, h
     json_array_foreach(r->runs, i, run) {
         json_t *cells = NULL;
         if (status == HR_OK) status = hr_store_cells(store, hr_word(run, "run_id"), &cells);
+        if (status == HR_OK) status = name_classes(store, hr_word(run, "run_id"), cells);
         if (status == HR_OK) status = take_cells(r, by_id, cells);
         json_decref(cells);
     }
+    if (status == HR_OK) status = keep_one_class(options, r, by_id);
     const char *id;
     json_object_foreach(by_id, id, cell) {
         if (status != HR_OK) break;
@@ -173,6 +219,17 @@ static hr_status nothing_measured(const hr_report *r) {
             json_array_size(r->others));
 }
 
+/* A report on a GPU is of its class, and says what it is: `gpu` of the machine. */
+static hr_status name_gpu(hr_report *r) {
+    const json_t *cell = json_array_get(r->cells, json_array_size(r->cells) - 1);
+    const json_t *gpu = hr_cell_gpu(cell, r->machine);
+    if (!gpu) return HR_OK;
+    return json_object_set(r->machine, "gpu", (json_t *)gpu) == 0 &&
+                   json_object_set(r->machine, "machine_class", json_object_get(gpu, "machine_class")) == 0
+               ? HR_OK
+               : no_memory();
+}
+
 hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_report *r) {
     *r = (hr_report){
         .cells = json_array(), .others = json_array(), .runs = json_array(), .read_gb_s = NAN, .read_low_gb_s = NAN};
@@ -189,6 +246,7 @@ hr_status hr_report_load(hr_store *store, const hr_report_options *options, hr_r
         const json_t *newest = json_array_get(r->runs, json_array_size(r->runs) - 1);
         status = hr_store_machine(store, hr_word(newest, "run_id"), &r->machine);
     }
+    if (status == HR_OK) status = name_gpu(r);
     if (status == HR_OK) status = load_roof(store, all, r);
     if (status == HR_OK) status = load_kv(store, options, all, r);
     if (status == HR_OK) status = hr_report_load_why(store, r);

@@ -15,7 +15,8 @@ typedef struct hr_report {
     double read_gb_s;     /* highest ceiling measured beside a cell; NaN: none */
     double read_low_gb_s; /* and the lowest */
     double gflop_s[HR_UNIT_COUNT];
-    size_t n_replaced; /* older measurements of the same cells */
+    size_t n_elsewhere; /* cells of these runs that another device ran: a report is about one */
+    size_t n_replaced;  /* older measurements of the same cells */
     json_t
         *study; /* {layouts, operations, dtypes, allocators}: rows as harness/kv/study.h says, the newest of each key */
     json_t *claims;  /* rows of `headroom claims`, the newest of each id */

@@ -61,12 +61,32 @@ static void fitness(hr_doc *doc, const json_t *machine) {
     if (json_object_size(doctor)) fact(doc, "not fit (headroom doctor)", *text ? text : "nothing found");
 }
 
+static void gpu_facts(hr_doc *doc, const json_t *gpu) {
+    char text[200];
+    const double driver = hr_num(gpu, "driver"), bits = hr_num(gpu, "memory_bus_bits"),
+                 datasheet = hr_num(gpu, "datasheet_read_gb_s");
+    fact(doc, "GPU", hr_word(gpu, "name"));
+    snprintf(text, sizeof text, "%s of compute capability %.0f.%.0f, %s of L2",
+             hr_text_of(hr_num(gpu, "sms"), "multiprocessor"), hr_num(gpu, "compute_major"),
+             hr_num(gpu, "compute_minor"), hr_text_size(hr_num(gpu, "l2_bytes")));
+    fact(doc, "its units", text);
+    int n = snprintf(text, sizeof text, "%s", hr_text_size(hr_num(gpu, "memory_bytes")));
+    if (bits > 0 && datasheet > 0)
+        snprintf(text + n, sizeof text - (size_t)n, ", %.0f bits wide, %s GB/s by its clock", bits,
+                 hr_text_num(datasheet));
+    fact(doc, "its memory", text);
+    snprintf(text, sizeof text, "CUDA %d.%d", (int)driver / 1000, (int)driver % 1000 / 10);
+    if (driver > 0) fact(doc, "its driver", text);
+    if (json_is_true(json_object_get(gpu, "simulated"))) fact(doc, "simulated", "no real GPU: times mean nothing");
+}
+
 static void facts(hr_doc *doc, const hr_report *r) {
     static const char *const headings[] = {"machine", "", NULL};
-    const json_t *m = r->machine;
+    const json_t *m = r->machine, *gpu = json_object_get(m, "gpu");
     char text[200];
     hr_doc_table(doc, headings);
     fact(doc, "class", hr_word(m, "machine_class"));
+    if (gpu) gpu_facts(doc, gpu);
     fact(doc, "CPU", hr_word(m, "cpu"));
     if (hr_num(m, "cores") > 0) {
         snprintf(text, sizeof text, "%s, %s, %s", hr_text_of(hr_num(m, "cores"), "core"),
@@ -153,8 +173,9 @@ static void ceilings(hr_doc *doc, const hr_report *r) {
                     ? "“Best beside a cell” is the highest of the probes that stand right beside the cells, with the "
                       "threads of the cell; a share in this report is against the probes of its own cell. "
                     : "",
-                isfinite(hr_num(r->roof, "datasheet_read_gb_s")) ? ""
-                                                                 : "Datasheet figures are not known for this machine.");
+                isfinite(hr_num(r->roof, "datasheet_read_gb_s")) || json_object_get(r->machine, "gpu")
+                    ? ""
+                    : "Datasheet figures are not known for this machine.");
 }
 
 /* ---- plots ------------------------------------------------------------------------------------------------------ */
@@ -381,7 +402,7 @@ static void not_measured(hr_doc *doc, const hr_report *r, const hr_page_plot *pl
         hr_doc_item(doc, hr_unit_names[u], "this machine has no unit of its own for it (its instruction sets: %.80s).",
                     isas);
     }
-    hr_doc_item(doc, "Requests under traffic, other devices, energy and cost", "are not part of this report.");
+    hr_doc_item(doc, "Requests under traffic, other devices and cost", "are not part of this report.");
     hr_doc_list(doc, false);
 }
 
@@ -395,6 +416,9 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
                 json_array_size(r->cells) ? hr_text_of((double)json_array_size(r->cells), "cell") : "no cells",
                 hr_text_of((double)json_array_size(r->runs), "run"), hr_word(newest, "started"));
     if (note) hr_doc_para(doc, "Note: %s.", note);
+    if (r->n_elsewhere)
+        hr_doc_para(doc, "These runs also hold %s of other devices, which this report is not about (--device).",
+                    hr_text_of((double)r->n_elsewhere, "cell"));
     hr_doc_heading(doc, 2, "Verdict");
     hr_report_verdict(doc, r);
     const bool measured = json_array_size(r->cells) > 0; /* else the ceilings alone */

@@ -18,12 +18,18 @@ typedef enum unit {
     REQUESTS, /* request/s */
     GB_S,
     GFLOP_S,
-    FLOP_BYTE
+    FLOP_BYTE,
+    WATT,
+    MILLIJOULE, /* a token */
+    MHZ,
+    CELSIUS
 } unit;
 static const char *const unit_names[] = {[PLAIN] = "",     [BYTES] = "",           [FLOPS] = "",
                                          [SHARE] = " %",   [PERCENT] = " %",       [NS] = " ns",
                                          [MS] = " ms",     [TOKENS] = " token/s",  [REQUESTS] = " request/s",
-                                         [GB_S] = " GB/s", [GFLOP_S] = " GFLOP/s", [FLOP_BYTE] = " flop/byte"};
+                                         [GB_S] = " GB/s", [GFLOP_S] = " GFLOP/s", [FLOP_BYTE] = " flop/byte",
+                                         [WATT] = " W",    [MILLIJOULE] = " mJ",   [MHZ] = " MHz",
+                                         [CELSIUS] = " °C"};
 
 typedef struct line {
     const char *key;
@@ -72,6 +78,24 @@ static const line quality[] = {
     {"state_class", PLAIN}, {"read_gb_s_before", GB_S},    {"read_gb_s_after", GB_S}, {"handoff_ns", NS},
     {"clock_ratio", PLAIN}, {"psi_cpu_some_pct", PERCENT}, {"page_faults", PLAIN},    {"ctx_switches", PLAIN},
     {NULL, PLAIN}};
+static const line gpu[] = {{"gpu_memory", PLAIN},
+                           {"graphs", PLAIN},
+                           {"gemm", PLAIN},
+                           {"device_ms", MS},
+                           {"power_w", WATT},
+                           {"power_limit_w", WATT},
+                           {"energy_mj_token", MILLIJOULE},
+                           {"energy_mj_token_prefill", MILLIJOULE},
+                           {"sm_mhz", MHZ},
+                           {"memory_mhz", MHZ},
+                           {"temperature_c", CELSIUS},
+                           {"clock_reasons", PLAIN},
+                           {"dram_bytes_read", BYTES},
+                           {"dram_bytes_write", BYTES},
+                           {"tensor_pct", PERCENT},
+                           {"l2_hit_pct", PERCENT},
+                           {"warps_active_pct", PERCENT},
+                           {NULL, PLAIN}};
 static const line path[] = {
     {"kernels", PLAIN},      {"kv_bytes_needed", BYTES}, {"kv_bytes_reserved", BYTES}, {"kv_bytes_touched", BYTES},
     {"kv_row_bytes", BYTES}, {"huge_pages", PLAIN},      {"rss_peak_bytes", BYTES},    {NULL, PLAIN}};
@@ -88,6 +112,7 @@ static const struct {
                 {"Rates, from median times", rates},
                 {"Work and ceilings", work},
                 {"Quality of the measurement", quality},
+                {"The GPU", gpu},
                 {"Path taken", path},
                 {"Made by", made_by},
                 {"As other tools say it", others}};

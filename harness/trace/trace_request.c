@@ -109,7 +109,8 @@ static void look(const traced *run, hr_trace *trace) {
 static void size_ring(const traced *warm, uint64_t max_bytes, size_t *ops, size_t *jobs) {
     enum { OP_BYTES = 128, JOB_BYTES = 100, JOBS_AN_OP = 2, FEW = 1024 }; /* bytes: of the shortest events */
     size_t n, lost;
-    const unsigned helpers = hr_engine_get_facts(warm->r->engine).threads - 1;
+    const unsigned threads = hr_engine_get_facts(warm->r->engine).threads; /* 0: a GPU alone */
+    const unsigned helpers = threads ? threads - 1 : 0;
     hr_engine_records(warm->r->engine, &n, &lost);
     const uint64_t all = (uint64_t)n + lost, most_ops = max_bytes / OP_BYTES, most_jobs = max_bytes / JOB_BYTES;
     *ops = (size_t)(all < most_ops ? all : most_ops) + FEW;
