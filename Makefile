@@ -208,13 +208,17 @@ $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_gpu_*.c)): | $(FAKES
 -include $(SHIM_OBJ:.o=.d) $(SHIM_TEST_OBJ:.o=.d) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.d,$(wildcard tests/cuda_on_cpu/fake_*.cpp))
 endif
 
-# The tests of kernels once more, launched by the driver on a GPU: build/gpu/test_cuda_*. test_cuda_shim is about the machine itself.
-GPU_TESTS := $(patsubst tests/%.c,$(BUILD)/gpu/%,$(filter-out tests/test_cuda_shim.c,$(wildcard tests/test_cuda_*.c)))
-$(BUILD)/gpu/obj/%.o: tests/%.c $(BUILD)/flags
+# The tests of kernels once more, in one program that launches them on a GPU: those that have no kernels of their own, as the
+# tests of the machine do.
+GPU_UNITS := $(if $(HAVE_CUDA),$(patsubst tests/%.c,%,$(shell grep -L test_kernels.h tests/test_cuda_*.c)))
+$(BUILD)/gpu/gpu_units_list.h: $(BUILD)/flags $(patsubst %,tests/%.c,$(GPU_UNITS))
+	@mkdir -p $(@D)
+	@echo '#define HR_GPU_UNITS(X) $(foreach u,$(GPU_UNITS),X($(u)))' >$@
+$(BUILD)/gpu/obj/%.o: tests/%.c $(BUILD)/flags $(BUILD)/gpu/gpu_units_list.h
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(quiet)$(CC) $(CPPFLAGS) -DHR_ON_GPU $(CFLAGS) -c -o $@ $<
-$(BUILD)/gpu/test_%: $(BUILD)/gpu/obj/test_%.o $(BUILD)/gpu/obj/gpu_machine.o $(LIBS)
+	$(quiet)$(CC) $(CPPFLAGS) -DHR_ON_GPU $(if $(filter test_%,$*),-Dmain=$*_main) -I$(BUILD)/gpu $(CFLAGS) -c -o $@ $<
+$(BUILD)/gpu-units: $(patsubst %,$(BUILD)/gpu/obj/%.o,$(GPU_UNITS) gpu_machine gpu_units) $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lcmocka
 -include $(wildcard $(BUILD)/gpu/obj/*.d)
@@ -278,6 +282,14 @@ cuda-test: deps-test ## the CUDA backend without a GPU: every kernel and the who
 	@$(if $(HAVE_CUDA),$(MAKE) --no-print-directory $(JOBS) cuda-unit,echo "cuda-test: skipped: there is no toolkit at $(CUDA) (CUDA=FOLDER)"; echo "0 passed, 0 failed")
 cuda-unit: $(BUILD)/headroom $(FAKES) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC))
 	@tests/run_tests.sh $(BUILD) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC))
+
+# Parts of a run on the device (DEVICE=cuda:0); see tests/gpu_check.sh. The programs carry the images of all kernels: CUDA_ARCHS=90 makes
+# them smaller.
+.PHONY: gpu-check gpu-check-build
+gpu-check-build: deps-test ## build what gpu-check runs
+	@$(if $(HAVE_CUDA),$(MAKE) --no-print-directory $(JOBS) $(BUILD)/headroom $(BUILD)/gpu-units $(BUILD)/gpu-bench,echo "gpu-check: there is no toolkit at $(CUDA) (CUDA=FOLDER)" >&2; exit 2)
+gpu-check: gpu-check-build ## a machine with a GPU: kernels against the CPU, roof, benchmarks, sweeps, in at most 8 minutes
+	@tests/gpu_check.sh $(BUILD)
 
 asan: deps-test ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	@HR_TEST_QUICK=1 $(MAKE) --no-print-directory $(JOBS) unit BUILD=build-asan SAN=address,undefined OPT=-O1
