@@ -211,9 +211,8 @@ endif
 # The tests of kernels once more, in one program that launches them on a GPU: those that have no kernels of their own, as the
 # tests of the machine do.
 GPU_UNITS := $(if $(HAVE_CUDA),$(patsubst tests/%.c,%,$(shell grep -L test_kernels.h tests/test_cuda_*.c)))
-$(BUILD)/gpu/gpu_units_list.h: $(BUILD)/flags $(patsubst %,tests/%.c,$(GPU_UNITS))
-	@mkdir -p $(@D)
-	@echo '#define HR_GPU_UNITS(X) $(foreach u,$(GPU_UNITS),X($(u)))' >$@
+$(BUILD)/gpu/gpu_units_list.h: FORCE
+	@mkdir -p $(@D); echo '#define HR_GPU_UNITS(X) $(foreach u,$(GPU_UNITS),X($(u)))' >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(BUILD)/gpu/obj/%.o: tests/%.c $(BUILD)/flags $(BUILD)/gpu/gpu_units_list.h
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
@@ -228,6 +227,8 @@ GPU_BENCH_SRC := $(if $(HAVE_CUDA),$(wildcard bench/gpu/*.c))
 $(BUILD)/gpu-bench: $(call obj,$(GPU_BENCH_SRC)) $(BUILD)/libengine.a $(BUILD)/libkernels.a
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+$(BUILD)/tests/test_gpu_check: | $(BUILD)/headroom $(BUILD)/gpu-units $(BUILD)/gpu-bench $(FAKES)
 
 # The micro-benchmarks: C families, and one C++ file that gives them to Google Benchmark. No part of `make`.
 $(BUILD)/obj/bench/shim.o: bench/shim.cc $(BUILD)/flags
