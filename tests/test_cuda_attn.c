@@ -160,7 +160,7 @@ static void windows_and_holes(void **state) {
     for (unsigned i = 0; i < sizeof s / sizeof *s; i++)
         for (unsigned prefill = 0; prefill < 2; prefill++) {
             if (hr_test_quick() && (i + prefill) % 2) continue;
-            attn_case c = {.layout = i % 2 ? HR_KV_PAGED : HR_KV_HEAD,
+            attn_case c = {.layout = s[i].gone_to ? HR_KV_PAGED : HR_KV_HEAD,
                            .k = HR_BF16,
                            .v = i % 3 ? HR_BF16 : HR_Q8_0,
                            .heads = 3,
