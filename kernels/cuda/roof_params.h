@@ -25,7 +25,7 @@ typedef struct hr_cuda_roof_memory {
 typedef struct hr_cuda_roof_compute {
     const uint32_t *operands; /* [32][6] */
     uint32_t *sums;           /* [grid] */
-    uint32_t loops;
+    uint32_t loops, unused;   /* no byte is padding, which nobody sets */
 } hr_cuda_roof_compute;
 enum { HR_ROOF_CHAINS = 8, HR_ROOF_FMAS = 8, HR_ROOF_THREADS = 1024 };
 
