@@ -2,7 +2,8 @@
  *
  * Every pointer is to device memory. All that changes from step to step lies behind hr_cuda_batch, in device memory, so that a
  * captured graph is replayed with the same parameters: a kernel reads how many tokens there are from batch->n and leaves at
- * once where its part lies beyond. Fields named n here are upper bounds for the launch (the graph's bucket).
+ * once where its part lies beyond. Fields named n here are upper bounds for the launch (the graph's bucket). No field is a bool: with
+ * what lies in the padding behind it a byte reads as an address, which tools that look for stray pointers take it for.
  * Activations between ops are fp32, arithmetic is fp32 (products: as the row says). Weights lie in the order of rows. */
 #ifndef HR_CUDA_PARAMS_H
 #define HR_CUDA_PARAMS_H
@@ -77,7 +78,7 @@ typedef struct hr_cuda_matmul {
     void *workspace;           /* hr_cuda_caps.workspace bytes */
     uint32_t n_mats, n, split; /* split: by the shape function, parts of k */
     uint32_t glu;
-    bool add, logits;
+    uint32_t add, logits; /* 0, 1 */
 } hr_cuda_matmul;
 
 /* HR_FAM_GLU: act(gate) * up; up NULL: act(gate). */
@@ -110,7 +111,7 @@ typedef struct hr_cuda_heads {
     uint32_t n, n_segments, ld, layer, n_heads, n_kv_heads, head_dim, rope_dims;
     uint32_t granule; /* hr_kv_granule of the cache */
     float eps;
-    bool interleaved;
+    uint32_t interleaved; /* 0, 1 */
 } hr_cuda_heads;
 
 /* HR_FAM_ATTN: as hr_attn of table.h, for all segments of the batch. Scores s = scale * q k, s = softcap * tanh(s / softcap) where
