@@ -50,8 +50,10 @@ hr_status hr_gpu_state_get(int device, unsigned units, hr_gpu_state *out);
 /* ";"-joined names of reasons: "sw_power_cap;hw_thermal". */
 void hr_gpu_reasons_text(uint64_t reasons, char *out, size_t n);
 
-/* The roof of a GPU in the keys of `roof` (cli.md): read_gb_s with levels L2 and DRAM (read, and write_gb_s, copy_gb_s beside
- * it), gflop_s by unit for mma and for cuBLASLt, with fp8 where the device has it; `sweep` by size. New reference. */
+/* The roof of a GPU in the keys of `roof` (cli.md), `machine` apart: read_gb_s with levels L2 and DRAM, write_gb_s and copy_gb_s (read
+ * and written bytes) beside it; gflop_s by unit, fp8 where the device has it, of the best way; gflop_s_ways: each unit by own
+ * instructions and by cuBLASLt (or cublaslt_missing, why not); `sweep` by size; llc_bytes from the knee of it; launch_us; device,
+ * simulated. New reference. */
 hr_status hr_gpu_roofs_measure(int device, bool quick, void (*progress)(double share, void *context), void *context,
                                json_t **out);
 
