@@ -1,4 +1,5 @@
 /* headroom kernels: the kernel table; with -m, which rows that model would run and what they cost a token. */
+#include "harness/cli/device_args.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/text_run.h"
@@ -11,11 +12,13 @@
 enum { PREFILL_TOKENS = 128, MOST_RECORDS = 1 << 16 };
 
 static const char *const family_names[HR_FAM_COUNT] = {
-    [HR_FAM_ACTS] = "acts",      [HR_FAM_MATMUL] = "matmul",
-    [HR_FAM_ATTN] = "attention", [HR_FAM_ATTN_MERGE] = "attention_merge",
-    [HR_FAM_NORM] = "norm",      [HR_FAM_ROPE] = "rope",
-    [HR_FAM_GLU] = "glu",        [HR_FAM_KV_APPEND] = "kv_append",
-    [HR_FAM_EMBED] = "embed"};
+    [HR_FAM_ACTS] = "acts",       [HR_FAM_MATMUL] = "matmul",
+    [HR_FAM_ATTN] = "attention",  [HR_FAM_ATTN_MERGE] = "attention_merge",
+    [HR_FAM_NORM] = "norm",       [HR_FAM_ROPE] = "rope",
+    [HR_FAM_GLU] = "glu",         [HR_FAM_KV_APPEND] = "kv_append",
+    [HR_FAM_EMBED] = "embed",     [HR_FAM_ADD] = "add",
+    [HR_FAM_SAMPLE] = "sample",   [HR_FAM_FINISH] = "finish",
+    [HR_FAM_KV_COPY] = "kv_copy", [HR_FAM_FILL] = "fill"};
 
 /* The family whose kernel an op class is named after; HR_FAM_COUNT: none in the table. */
 static hr_family family_of(hr_op op) {
@@ -41,6 +44,9 @@ static hr_family family_of(hr_op op) {
     }
 }
 
+/* Row i of the table of the device. */
+typedef const hr_kernel *row_at(size_t i);
+
 /* What one row of the table does for the model. */
 typedef struct use {
     bool ran[HR_PHASE_COUNT];
@@ -48,14 +54,15 @@ typedef struct use {
 } use; /* ops are looked at one by one, so that each row has its own work; joined ones are composed of these rows */
 
 /* Adds what the recorder saw in one pass of `tokens` tokens. */
-static void add_records(hr_engine *engine, hr_phase phase, size_t tokens, use *uses) {
+static void add_records(hr_engine *engine, row_at *at, hr_phase phase, size_t tokens, use *uses) {
     size_t n, lost;
     const hr_op_record *records = hr_engine_records(engine, &n, &lost);
     for (size_t r = 0; r < n; r++) {
         hr_family family = family_of(records[r].op);
         const hr_kernel *k;
-        for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++) {
-            if (k->family != family || strcmp(k->name, records[r].kernel)) continue;
+        for (size_t i = 0; (k = at(i)) != NULL; i++) {
+            /* Names of a GPU's rows are unique in the whole table. */
+            if ((!k->cuda && k->family != family) || strcmp(k->name, records[r].kernel)) continue;
             uses[i].ran[phase] = true;
             uses[i].bytes[phase] += (double)records[r].bytes / (double)tokens;
             uses[i].flops[phase] += (double)records[r].flops / (double)tokens;
@@ -64,8 +71,8 @@ static void add_records(hr_engine *engine, hr_phase phase, size_t tokens, use *u
 }
 
 /* Helpers that run inside an op and leave no record of their own: asked from the chooser. */
-static void add_helpers(const hr_engine *engine, const hr_engine_config *config, hr_phase phase, uint32_t tokens,
-                        use *uses) {
+static void add_helpers(const hr_engine *engine, const hr_engine_config *config, row_at *at, hr_phase phase,
+                        uint32_t tokens, use *uses) {
     const hr_engine_facts facts = hr_engine_get_facts(engine);
     static const hr_family helpers[] = {HR_FAM_ACTS, HR_FAM_GLU, HR_FAM_ATTN_MERGE};
     for (size_t h = 0; h < sizeof helpers / sizeof *helpers; h++) {
@@ -76,13 +83,14 @@ static void add_helpers(const hr_engine *engine, const hr_engine_config *config,
                                        .dtype2 = config->v_type,
                                        .act = facts.act,
                                        .n = tokens,
-                                       .flash = config->flash};
+                                       .flash = config->flash,
+                                       .cuda = config->device >= 0};
         const hr_kernel *chosen = hr_kernel_choose(&query), *k;
-        for (size_t i = 0; (k = hr_kernel_at(i)) != NULL; i++) uses[i].ran[phase] |= k == chosen;
+        for (size_t i = 0; (k = at(i)) != NULL; i++) uses[i].ran[phase] |= k == chosen;
     }
 }
 
-static hr_status observe(hr_text_run *run, use *uses) {
+static hr_status observe(hr_text_run *run, row_at *at, use *uses) {
     hr_engine *engine = run->engine;
     const uint32_t seq = 0;
     uint32_t n = PREFILL_TOKENS;
@@ -94,14 +102,14 @@ static hr_status observe(hr_text_run *run, use *uses) {
     hr_status status = hr_engine_record(engine, MOST_RECORDS);
     if (status == HR_OK) status = hr_engine_prefill(engine, seq, tokens, n, true);
     if (status == HR_OK) {
-        add_records(engine, HR_PHASE_PREFILL, n, uses);
+        add_records(engine, at, HR_PHASE_PREFILL, n, uses);
         hr_engine_record_reset(engine);
         status = hr_engine_decode(engine, &seq, tokens, 1);
     }
     if (status == HR_OK) {
-        add_records(engine, HR_PHASE_DECODE, 1, uses);
-        add_helpers(engine, &run->args.config, HR_PHASE_PREFILL, n, uses);
-        add_helpers(engine, &run->args.config, HR_PHASE_DECODE, 1, uses);
+        add_records(engine, at, HR_PHASE_DECODE, 1, uses);
+        add_helpers(engine, &run->args.config, at, HR_PHASE_PREFILL, n, uses);
+        add_helpers(engine, &run->args.config, at, HR_PHASE_DECODE, 1, uses);
     }
     hr_free(tokens);
     return status;
@@ -119,6 +127,7 @@ static json_t *dtypes_json(const hr_kernel *k) {
 /* The orders of weights (--weights) that a product reads; [] where it does not matter. */
 static json_t *weights_json(const hr_kernel *k) {
     json_t *list = json_array();
+    if (k->cuda) return list; /* rows alone */
     const uint32_t orders = k->orders ? k->orders : 1u << HR_ORDER_ROWS;
     for (int o = 0; k->family == HR_FAM_MATMUL && o < HR_ORDER_COUNT; o++)
         if (orders >> o & 1u) json_array_append_new(list, json_string(hr_weights_name((hr_order)o)));
@@ -169,7 +178,7 @@ static json_t *row_json(const hr_kernel *k, const use *u) {
     json_t *row = json_object(), *phases = json_array();
     json_object_set_new(row, "op", json_string(family_names[k->family]));
     json_object_set_new(row, "name", json_string(k->name));
-    json_object_set_new(row, "isa", json_string(hr_isa_name(k->isa)));
+    json_object_set_new(row, "isa", json_string(k->cuda ? "cuda" : hr_isa_name(k->isa)));
     json_object_set_new(row, "dtypes", dtypes_json(k));
     json_object_set_new(row, "weights", weights_json(k));
     json_object_set_new(row, "act", k->act >= 0 ? json_string(hr_act_name((hr_act)k->act)) : json_null());
@@ -260,7 +269,11 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
     HR_TRY(hr_output_resolve(args, &output));
     HR_TRY(check_choices(args));
     size_t n = 0;
-    while (hr_kernel_at(n)) n++;
+    hr_devices devices;
+    HR_TRY(hr_device_args(args, &devices));
+    const bool gpu = devices.v[0] >= 0;
+    row_at *at = gpu ? hr_cuda_kernel_at : hr_kernel_at;
+    while (at(n)) n++;
     use *uses = hr_calloc(n + 1, sizeof *uses);
     if (!uses) HR_FAIL(HR_ERR_MEMORY, "out of memory for the list of kernels");
     hr_progress_init(&progress, output.progress);
@@ -273,16 +286,16 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
         fusion = run->args.config.fusion;
         run->args.config.fusion = 0;
         if (status == HR_OK) status = hr_text_run_open(run, ctx, &progress);
-        if (status == HR_OK) status = observe(run, uses);
+        if (status == HR_OK) status = observe(run, at, uses);
         hr_progress_clear(&progress);
     }
     if (status == HR_OK) {
         json_t *rows = json_array();
         const char *isa = hr_args_text(args, "--isa"); /* auto shows what other CPUs would run, too */
         for (size_t i = 0; i < n; i++)
-            if (!strcmp(isa, "auto") || hr_kernel_at(i)->isa <= hr_isa_parse(isa))
-                json_array_append_new(rows, row_json(hr_kernel_at(i), &uses[i]));
-        status = say_width(&output);
+            if (gpu || !strcmp(isa, "auto") || at(i)->isa <= hr_isa_parse(isa))
+                json_array_append_new(rows, row_json(at(i), &uses[i]));
+        if (!gpu) status = say_width(&output);
         for (const hr_fused_op *f = hr_fused_ops; f->name; f++)
             if (f == hr_fused_ops || f->bit != f[-1].bit)
                 json_array_append_new(rows, fused_json(f, fusion, hr_args_given(args, "--model")));
@@ -307,6 +320,8 @@ static const char *const examples[] = {"headroom kernels",
                                        "which rows that model runs, with bytes and flops a token",
                                        "headroom kernels -m synth:tiny --quant int8 --isa avx2 --json",
                                        "as JSON, with other weights and an older CPU",
+                                       "headroom kernels --device cuda:0",
+                                       "the rows for GPUs; no GPU is needed to list them",
                                        NULL};
 
 const hr_command hr_command_kernels = {

@@ -140,6 +140,7 @@ hr_status hr_throttle_end(hr_throttle *t, double tokens, json_t *out) {
     put_median(out, "memory_mhz", &t->memory);
     put_median(out, "temperature_c", &t->temperature);
     put(out, "power_limit_w", t->last.power_limit_w);
+    if (isnan(t->last.sm_mhz) && isnan(t->last.power_w)) return HR_OK; /* who says neither says no reasons */
     hr_gpu_reasons_text(t->reasons, reasons, sizeof reasons);
     return json_object_set_new(out, "clock_reasons", json_string(reasons)) == 0
                ? HR_OK
