@@ -153,7 +153,8 @@ static void simulated_cells_are_no_evidence(void **state) {
             fail_msg("%s does not say \"%s\": %s", refused[i].command->name, refused[i].needle, read_text(err_file));
     }
     snprintf(line, sizeof line, "last~1 last --allow-simulated --db %s", db);
-    assert_int_equal(run_command(&hr_command_compare, line), 0);
+    const int compared = run_command(&hr_command_compare, line); /* 3: what passes for a machine's state differs */
+    if (compared != 0 && compared != 3) fail_msg("compare: exit %d: %s", compared, read_text(err_file));
     snprintf(line, sizeof line, "--out %s.report --allow-simulated --db %s", db, db);
     if (run_command(&hr_command_report, line) != 0) fail_msg("%s", read_text(err_file));
 }
@@ -198,7 +199,7 @@ static void too_large_for_the_gpu(void **state) {
 static void interrupt_then_resume(void **state) {
     (void)state;
     char line[400];
-    snprintf(line, sizeof line, MODEL "--device cuda:0 -p 0 -n 2 -d 0-40+8 -r 1 --no-warmup --db %s", db);
+    snprintf(line, sizeof line, MODEL "--device cuda:0 -p 0 -n 2 -d 0-10+2 -r 1 --no-warmup --db %s", db);
     const pid_t pid = start(line, 0);
     wait_for_rows(pid, 1);
     kill(pid, SIGINT);

@@ -60,7 +60,8 @@ static struct hr_cuda_slot *slot_of(hr_cuda *g, const hr_kernel *k) {
 static hr_status load(hr_cuda *g, const hr_kernel *k, struct hr_cuda_slot **out) {
     struct hr_cuda_slot *slot = slot_of(g, k);
     if (!slot->kernel) {
-        enum { FREE_OF_CHARGE = 48 << 10 }; /* dynamic shared memory that every kernel may have */
+        /* Every kernel may have 48 KiB without asking, less what it declares itself: some hundred bytes. */
+        enum { FREE_OF_CHARGE = 47 << 10 };
         HR_TRY(hr_driver_function(k->fn.cuda.symbol, &slot->function));
         slot->kernel = k, slot->smem = FREE_OF_CHARGE;
     }
