@@ -49,6 +49,7 @@ ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
 ISA_avxvnni := $(ISA_avx2) -mavxvnni
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
 
+comma := ,
 find_c = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c $(d)/*/*.c)))
 KERNELS_SRC := $(call find_c,kernels)
 ENGINE_SRC  := $(call find_c,engine)
@@ -170,7 +171,8 @@ $(BUILD)/cuda/images.o: $(BUILD)/cuda/images.S $(foreach n,$(CUDA_NAMES),$(BUILD
 ifneq ($(HAVE_CUDA),)
 # Kernels and libraries are built with sanitizers, the machine is not: what it does is no access of a kernel (nor a memcpy of libc's).
 SHIM_SAN   = $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all)
-SHIM_FLAGS = -std=c++17 -D_Thread_local=__thread -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),-include tests/cuda_on_cpu/shim_device.hpp) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Wno-unknown-pragmas -Wno-parentheses -Werror $(SHIM_SAN)
+SHIM_CU    = -include tests/cuda_on_cpu/shim_device.hpp -x c++
+SHIM_FLAGS = -std=c++17 -D_Thread_local=__thread -DHR_CUDA_ON_CPU -D_GNU_SOURCE -I. $(if $(filter %.cu,$<),$(SHIM_CU)) -isystem $(CUDA)/include -MMD -MP -O1 -g1 -fPIC -fno-strict-aliasing -Wall -Wno-unknown-pragmas -Wno-parentheses -Werror $(SHIM_SAN)
 $(BUILD)/shim/shim_%.o: SHIM_SAN = -O2 -fno-tree-loop-distribute-patterns $(if $(findstring address,$(SAN)),-DHR_SHIM_ASAN) $(if $(findstring thread,$(SAN)),-DHR_SHIM_TSAN)
 SHIM_OBJ  := $(patsubst kernels/cuda/%.cu,$(BUILD)/shim/kernels/%.o,$(CUDA_SRC)) $(patsubst tests/cuda_on_cpu/%.cpp,$(BUILD)/shim/%.o,$(wildcard tests/cuda_on_cpu/shim_*.cpp))
 SHIM_TEST_OBJ := $(BUILD)/shim/test_kernels.o
@@ -180,11 +182,11 @@ FAKES     := $(foreach n,cuda cublaslt nvml cupti,$(if $(call fake_obj,$(n)),$(B
 $(BUILD)/shim/kernels/%.o: kernels/cuda/%.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
-	$(quiet)$(CXX) $(SHIM_FLAGS) -x c++ -c -o $@ $<
+	$(quiet)$(CXX) $(SHIM_FLAGS) -c -o $@ $<
 $(SHIM_TEST_OBJ): tests/cuda_on_cpu/test_kernels.cu $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
-	$(quiet)$(CXX) $(SHIM_FLAGS) -x c++ -c -o $@ $<
+	$(quiet)$(CXX) $(SHIM_FLAGS) -c -o $@ $<
 $(BUILD)/shim/%.o: tests/cuda_on_cpu/%.cpp $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)
@@ -193,6 +195,20 @@ $(BUILD)/libcuda_shim.a: $(SHIM_OBJ) $(SHIM_TEST_OBJ)
 	$(call say,AR,$@)
 	@rm -f $@
 	$(quiet)ar rcs $@ $^
+# Kernels with planted bugs are built by the tests themselves: how (planted.sh).
+$(BUILD)/shim/tools.sh: $(BUILD)/flags
+	@mkdir -p $(@D)
+	@{ echo "compile='$(CXX)' compile_flags='$(SHIM_CU) $(filter-out -MMD -MP,$(SHIM_FLAGS))'"; \
+	  echo "link='$(CC) $(CFLAGS) $(LDFLAGS)' libraries='$(LIBS) $(LDLIBS) -lcmocka -lstdc++' sanitizers='$(SAN)'"; } >$@
+# The tests of kernels and planted bugs under each sanitizer, beside those of this build: only what a GPU would run is built with it.
+.PHONY: cuda-kernel-tests
+KERNEL_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda_*.c))
+cuda-kernel-tests: $(KERNEL_TESTS) $(BUILD)/shim/tools.sh
+CUDA_SCRIPTS := tests/cuda_on_cpu/planted.sh $(if $(SAN),,tests/cuda_on_cpu/sanitized.sh)
+CUDA_SCRIPTS_NEED := $(BUILD)/shim/tools.sh $(if $(SAN),,cuda-address cuda-thread)
+.PHONY: cuda-address cuda-thread
+cuda-address cuda-thread: cuda-%: $(LIBS)
+	@$(MAKE) --no-print-directory BUILD=$(BUILD)/cuda-$* SAN=$(if $(filter address,$*),address$(comma)undefined,$*) OPT=-O1 LIBS='$(LIBS)' cuda-kernel-tests
 # libcuda_fake.so, libcublaslt_fake.so, libnvml_fake.so, libcupti_fake.so; only the driver holds the kernels.
 $(foreach n,cuda cublaslt nvml cupti,$(eval $(BUILD)/tests/lib$(n)_fake.so: $(call fake_obj,$(n))))
 $(BUILD)/tests/libcuda_fake.so: $(SHIM_OBJ)
@@ -274,15 +290,15 @@ demo: all ## measure this machine for about two minutes and write a report
 
 test: deps-test ## build and run every test; the last line is "N passed, M failed"
 	@$(MAKE) --no-print-directory $(JOBS) unit
-unit: $(BUILD)/headroom $(RECORDER) $(FAKES) $(TESTS)
+unit: $(BUILD)/headroom $(RECORDER) $(FAKES) $(TESTS) $(CUDA_SCRIPTS_NEED)
 	@$(if $(HAVE_CUDA),,echo "skipped: the tests of the CUDA backend: there is no toolkit at $(CUDA) (CUDA=FOLDER)")
-	@tests/run_tests.sh $(BUILD) $(TESTS)
+	@tests/run_tests.sh $(BUILD) $(TESTS) $(CUDA_SCRIPTS)
 
 .PHONY: cuda-test cuda-unit
 cuda-test: deps-test ## the CUDA backend without a GPU: every kernel and the whole engine, run on the CPU
 	@$(if $(HAVE_CUDA),$(MAKE) --no-print-directory $(JOBS) cuda-unit,echo "cuda-test: skipped: there is no toolkit at $(CUDA) (CUDA=FOLDER)"; echo "0 passed, 0 failed")
-cuda-unit: $(BUILD)/headroom $(FAKES) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC))
-	@tests/run_tests.sh $(BUILD) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC))
+cuda-unit: $(BUILD)/headroom $(FAKES) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC)) $(CUDA_SCRIPTS_NEED)
+	@tests/run_tests.sh $(BUILD) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC)) $(CUDA_SCRIPTS)
 
 # Parts of a run on the device (DEVICE=cuda:0); see tests/gpu_check.sh. The programs carry the images of all kernels: CUDA_ARCHS=90 makes
 # them smaller.

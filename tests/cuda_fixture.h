@@ -111,17 +111,22 @@ static inline const char *hr_cuda_mode_name(void) {
     return name;
 }
 
+#ifdef __SANITIZE_THREAD__
+enum { HR_CUDA_ONE_MODE = 1 };
+#else
+enum { HR_CUDA_ONE_MODE = 0 };
+#endif
 typedef struct hr_cuda_modes {
     unsigned next, last; /* of hr_shim_modes: to look at, 1 + the one that ran last */
     uint64_t copies;     /* before the first */
 } hr_cuda_modes;
-/* Sets the next mode; false: all have been. Late copies are left out where the early run of the same order had none; with
- * HR_TEST_QUICK three modes are enough. */
+/* Sets the next mode; false: all have been. Late copies are left out where the early run of the same order had none. With
+ * HR_TEST_QUICK three modes are enough, and one for ThreadSanitizer: it sees the races of all orders in each. */
 static inline bool hr_cuda_next_mode(hr_cuda_modes *m) {
     if (m->next == 0) m->copies = hr_shim_get_stats().copies;
     for (; m->next < hr_shim_n_modes; m->next++) {
         const hr_shim_mode *mode = &hr_shim_modes[m->next];
-        if (hr_test_quick() && m->next != 0 && m->next != 5 && m->next != 6) continue;
+        if (hr_test_quick() && m->next != 0 && (HR_CUDA_ONE_MODE || (m->next != 5 && m->next != 6))) continue;
         const bool early_ran = m->last == m->next && m->next && hr_shim_modes[m->next - 1].order == mode->order;
         if (mode->copies_late && early_ran && hr_shim_get_stats().copies == m->copies) continue;
         hr_cuda_mode_now = *mode;

@@ -350,8 +350,9 @@ static void test_waiting_for_groups(void **state) {
     (void)state;
     uint8_t *in = (uint8_t *)random_words(3 * 4, 9), *out = hr_cuda_alloc(12 * 16), want[12 * 16];
     const hr_cuda_shape shape = shape_of(1, 32, 0);
-    unsigned late = 0;
-    for (hr_cuda_modes m = {0}; hr_cuda_next_mode(&m);) {
+    for (unsigned m = 0; m < hr_shim_n_modes; m++) {
+        hr_cuda_mode_now = hr_shim_modes[m];
+        hr_shim_set_mode(&hr_cuda_mode_now);
         for (size_t i = 0; i < 12; i++) {
             if (i % 3 < i / 3 || !hr_cuda_mode_now.copies_late)
                 memcpy(want + 16 * i, in + 16 * (i % 3), 16);
@@ -360,9 +361,7 @@ static void test_waiting_for_groups(void **state) {
         }
         run_io("test_copy_groups", &shape, in, out, 0, 0);
         hr_cuda_assert_bytes(out, want, sizeof want, "groups of copies");
-        late += hr_cuda_mode_now.copies_late;
     }
-    assert_true(late > 0);
     hr_cuda_free(in), hr_cuda_free(out);
 }
 

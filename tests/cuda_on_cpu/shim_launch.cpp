@@ -83,7 +83,6 @@ static void run_grid(const hr_cuda_shape *s) {
     block.grid = dim3(s->grid[0], s->grid[1], s->grid[2]);
     n_threads = s->block[0] * s->block[1] * s->block[2];
     host.race_context = nullptr;
-    races_launch();
     for (const uint32_t i : block_order((size_t)s->grid[0] * s->grid[1] * s->grid[2])) {
         block.index.x = i % s->grid[0];
         block.index.y = i / s->grid[0] % s->grid[1];

@@ -27,39 +27,55 @@ void races_join() {
     __tsan_acquire(&end_tag);
 }
 
-void races_order(fiber *now, fiber *const *who, unsigned count, unsigned warp, uint32_t mask) {
-    /* Those who meet at a tag are ordered after all who met there before: so one for each set of threads that meets. */
-    static char tags[2][MAX_FIBERS / 32 + 1][61];
-    void *tag = &tags[stats.blocks % 2][warp][mask % 61];
-    for (unsigned i = 0; i < count; i++) {
-        __tsan_switch_to_fiber(who[i]->race_context, __tsan_switch_to_fiber_no_sync);
-        __tsan_release(tag);
-    }
-    for (unsigned i = 0; i < count; i++) {
-        __tsan_switch_to_fiber(who[i]->race_context, __tsan_switch_to_fiber_no_sync);
-        __tsan_acquire(tag);
-    }
-    __tsan_switch_to_fiber(now->race_context, __tsan_switch_to_fiber_no_sync);
+/* Who arrives leaves its past at a tag; who goes on takes all that was left there. Those who meet again use the other tag of two, so
+ * that somebody who goes on late does not take what the first to arrive again has left. */
+static char tags[2][MAX_FIBERS / 32 + 1][61][2];
+static unsigned meetings[MAX_FIBERS / 32 + 1][61];
+
+void *races_arrive(unsigned warp, uint32_t mask) {
+    void *tag = &tags[stats.blocks % 2][warp][mask % 61][meetings[warp][mask % 61] % 2];
+    __tsan_release(tag);
+    return tag;
+}
+void races_met(unsigned warp, uint32_t mask) {
+    meetings[warp][mask % 61]++;
+}
+void races_go_on(void *meeting) {
+    __tsan_acquire(meeting);
 }
 
+/* Fences of one kind are in one order, and an atomic operation that sees another puts the fences around them into it; barriers carry
+ * that to other threads of the block. So fences and atomic operations count for the whole block. */
+static const void *touched[64]; /* words of atomic operations, the newest ones */
+static unsigned n_touched;
+static bool fenced;
+
+void races_block() {
+    n_touched = 0;
+    fenced = false;
+}
 void fence() {
-    thread *me = running();
-    for (unsigned i = 0; i < me->n_touched && i < MAX_TOUCHED; i++) __tsan_acquire(const_cast<void *>(me->touched[i]));
-    me->n_touched = 0;
-    me->fenced = true;
+    for (unsigned i = 0; i < n_touched && i < 64; i++) __tsan_acquire(const_cast<void *>(touched[i]));
+    fenced = true;
 }
 
 void atomic_access(const void *at) {
-    thread *me = running();
-    if (me->fenced) __tsan_release(const_cast<void *>(at));
-    me->touched[me->n_touched++ % MAX_TOUCHED] = at;
+    if (fenced) __tsan_release(const_cast<void *>(at));
+    for (unsigned i = 0; i < n_touched && i < 64; i++)
+        if (touched[i] == at) return;
+    touched[n_touched++ % 64] = at;
 }
 #else
 void races_launch() {}
 void races_start() {}
 void races_end() {}
 void races_join() {}
-void races_order(fiber *, fiber *const *, unsigned, unsigned, uint32_t) {}
+void races_block() {}
+void *races_arrive(unsigned, uint32_t) {
+    return nullptr;
+}
+void races_met(unsigned, uint32_t) {}
+void races_go_on(void *) {}
 void fence() {}
 void atomic_access(const void *) {}
 #endif

@@ -126,7 +126,6 @@ static void deadlock() {
 static void complete_barrier() {
     if (n_at_barrier == 0 || n_at_barrier != n_live) return;
     thread *who[MAX_FIBERS];
-    fiber *fibers[MAX_FIBERS];
     unsigned count = 0;
     int set = 0;
     for (unsigned i = 0; i < n_threads; i++) {
@@ -140,8 +139,7 @@ static void complete_barrier() {
                      t->line, first->index.x, first->index.y, first->index.z, one);
             die(HR_SHIM_DIVERGENT_BARRIER, t, text);
         }
-        who[count] = t;
-        fibers[count++] = &t->context;
+        who[count++] = t;
         set += t->predicate;
     }
     const barrier kind = who[0]->kind;
@@ -149,7 +147,7 @@ static void complete_barrier() {
     for (unsigned i = 0; i < count; i++) who[i]->result = result;
     n_at_barrier = 0;
     stats.barriers++;
-    races_order(&running()->context, fibers, count, MAX_FIBERS / 32, 0);
+    races_met(MAX_FIBERS / 32, 0);
     release(who, count);
 }
 
@@ -161,8 +159,10 @@ int block_wait(barrier kind, bool predicate, const char *file, int line) {
     me->file = file;
     me->line = line;
     n_at_barrier++;
+    void *meeting = races_arrive(MAX_FIBERS / 32, 0);
     complete_barrier();
     give_way();
+    races_go_on(meeting);
     return me->result;
 }
 
@@ -173,7 +173,6 @@ static void complete_op(unsigned warp, uint32_t mask, const warp_op *op) {
     const uint32_t needed = mask & live[warp];
     if (needed == 0 || (in_op[warp] & needed) != needed) return;
     thread *who[32], *first = nullptr;
-    fiber *fibers[32];
     lane lanes[32] = {};
     unsigned count = 0;
     for (unsigned i = 0; i < 32; i++) {
@@ -187,8 +186,7 @@ static void complete_op(unsigned warp, uint32_t mask, const warp_op *op) {
                      t->op->name, mask, t->op == first->op ? op->name : first->op->name);
             die(HR_SHIM_DIVERGENT_WARP, t, text);
         }
-        who[count] = t;
-        fibers[count++] = &t->context;
+        who[count++] = t;
         lanes[i] = t->io;
     }
     if (op->whole && needed != 0xffffffffu) {
@@ -199,7 +197,7 @@ static void complete_op(unsigned warp, uint32_t mask, const warp_op *op) {
     op->run(lanes, needed);
     in_op[warp] &= ~needed;
     stats.warp_ops++;
-    if (op->orders_memory) races_order(&running()->context, fibers, count, warp, mask);
+    if (op->orders_memory) races_met(warp, mask);
     release(who, count);
 }
 
@@ -215,8 +213,10 @@ void warp_wait(const warp_op &op, uint32_t mask, const void *in, void *out) {
     me->mask = mask;
     me->io = {in, out};
     in_op[me->warp] |= 1u << me->lane;
+    void *meeting = op.orders_memory ? races_arrive(me->warp, mask) : nullptr;
     complete_op(me->warp, mask, &op);
     give_way();
+    if (op.orders_memory) races_go_on(meeting);
 }
 
 /* ---- the life of a block ---- */
@@ -270,11 +270,12 @@ void run_block(void (*body)()) {
         t->index.x = i % block.dim.x;
         t->index.y = i / block.dim.x % block.dim.y;
         t->index.z = i / (block.dim.x * block.dim.y);
-        t->n_copies = t->n_touched = t->group = 0;
-        t->fenced = false;
+        t->n_copies = t->group = 0;
         live[t->warp] |= 1u << t->lane;
         fiber_prepare(&t->context, i, thread_main);
     }
+    races_block();
+    races_launch();
     release(who, n_threads);
     stats.blocks++;
     thread *first = next_ready();

@@ -18,7 +18,7 @@ struct pending_copy {
 };
 
 /* Arrays and no vectors: memory that fibers allocate would be an access of theirs for ThreadSanitizer. */
-enum { MAX_COPIES = 256, MAX_TOUCHED = 16 };
+enum { MAX_COPIES = 256 };
 
 struct thread : thread_view {
     fiber context;
@@ -36,10 +36,6 @@ struct thread : thread_view {
     /* copies that were issued and are not done, oldest first; the group that the next one belongs to */
     pending_copy copies[MAX_COPIES];
     unsigned n_copies, group;
-    /* words of atomic operations since the last fence, the newest few; whether there was one (shim_races.cpp) */
-    const void *touched[MAX_TOUCHED];
-    unsigned n_touched;
-    bool fenced;
 };
 extern thread threads[MAX_FIBERS];
 extern unsigned n_threads;

@@ -29,10 +29,13 @@ bool fiber_overflow(const void *address);
 
 /* ---- for ThreadSanitizer, else nothing: see shim_races.cpp ---- */
 
-/* All that these fibers did is before all that they do from here on. They meet as lanes `mask` of a warp, or as the whole block
- * (warp MAX_FIBERS / 32). */
-void races_order(fiber *running, fiber *const *who, unsigned count, unsigned warp, uint32_t mask);
-void races_launch(); /* the host, before the first block */
+/* Lanes `mask` of a warp, or the whole block (warp MAX_FIBERS / 32), meet: all that they did before arriving is before all that they
+ * do after going on. races_met: the last one has come. */
+void *races_arrive(unsigned warp, uint32_t mask);
+void races_met(unsigned warp, uint32_t mask);
+void races_go_on(void *meeting);
+void races_block();  /* before each block */
+void races_launch(); /* the host, before each block; it knows nothing of what blocks before did */
 void races_start();  /* in a fiber: what the host did before the launch is before it */
 void races_end();    /* in a fiber: what it did is before what the host does after races_join */
 void races_join();
