@@ -161,11 +161,11 @@ static json_t *shorter(const json_t *types, const char *op) {
 }
 
 /* A joined op as a row: composed of the rows beside it, whose work is its work. Every pass runs it. */
-static json_t *fused_json(const hr_fused_op *f, unsigned fusion, bool model) {
+static json_t *fused_json(const hr_fused_op *f, unsigned fusion, bool model, bool gpu) {
     const bool chosen = model && (fusion & f->bit);
     json_t *row = json_pack("{s:s, s:s, s:s, s:[], s:[], s:n, s:b, s:[], s:n, s:n}", "op", "fused", "name", f->name,
-                            "isa", hr_isa_name(HR_ISA_GENERIC), "dtypes", "weights", "act", "chosen", (int)chosen,
-                            "phases", "bytes_token", "flops_token");
+                            "isa", gpu ? "cuda" : hr_isa_name(HR_ISA_GENERIC), "dtypes", "weights", "act", "chosen",
+                            (int)chosen, "phases", "bytes_token", "flops_token");
     for (int p = 0; chosen && p < HR_PHASE_COUNT; p++)
         json_array_append_new(json_object_get(row, "phases"), json_string(hr_phase_names[p]));
     return row;
@@ -274,6 +274,10 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
     const bool gpu = devices.v[0] >= 0;
     row_at *at = gpu ? hr_cuda_kernel_at : hr_kernel_at;
     while (at(n)) n++;
+    if (!n)
+        HR_FAIL(HR_ERR_UNSUPPORTED,
+                "--device: this build has no kernels for GPUs; build it where the CUDA toolkit is (make "
+                "CUDA=FOLDER)");
     use *uses = hr_calloc(n + 1, sizeof *uses);
     if (!uses) HR_FAIL(HR_ERR_MEMORY, "out of memory for the list of kernels");
     hr_progress_init(&progress, output.progress);
@@ -298,7 +302,7 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
         if (!gpu) status = say_width(&output);
         for (const hr_fused_op *f = hr_fused_ops; f->name; f++)
             if (f == hr_fused_ops || f->bit != f[-1].bit)
-                json_array_append_new(rows, fused_json(f, fusion, hr_args_given(args, "--model")));
+                json_array_append_new(rows, fused_json(f, fusion, hr_args_given(args, "--model"), gpu));
         if (status == HR_OK) status = print(&output, rows, hr_args_given(args, "--model"));
         json_decref(rows);
     }

@@ -2,7 +2,9 @@
  * them, exit codes, and that a GPU which fails costs its cell. Times mean nothing here. */
 #include "tests/sweep_fixture.h"
 
-extern const hr_command hr_command_gate, hr_command_report, hr_command_compare;
+#include <math.h>
+
+extern const hr_command hr_command_gate, hr_command_report, hr_command_compare, hr_command_kernels;
 
 #define MODEL "-m " SMALL " -q -o jsonl "
 
@@ -24,7 +26,7 @@ static int set_up_fake(void **state) {
 }
 
 static int clean_up_fake(void **state) {
-    unsetenv("HR_FAKE_CUDA"), unsetenv("HR_FAKE_CUDA_FAULT");
+    unsetenv("HR_FAKE_CUDA"), unsetenv("HR_FAKE_NVML");
     return clean_up(state);
 }
 
@@ -111,6 +113,99 @@ static void axes_of_both(void **state) {
     json_decref(rows);
 }
 
+/* ---- what the GPU says of itself --------------------------------------------------------------------------------------- */
+
+static void use_all_libraries(void) {
+    static const char *const names[][2] = {{"HEADROOM_LIBNVML", "nvml"}, {"HEADROOM_LIBCUPTI", "cupti"}};
+    char path[700];
+    const size_t folder_bytes = (size_t)(strrchr(fake, '/') - fake);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%.*s/lib%s_fake.so", (int)folder_bytes, fake, names[i][1]);
+        if (access(path, R_OK)) fail_msg("%s is not built", path);
+        setenv(names[i][0], path, 1);
+    }
+}
+
+static double number(const json_t *row, const char *key) {
+    const json_t *v = at(row, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static void power_clocks_and_counters(void **state) {
+    (void)state;
+    use_all_libraries();
+    setenv("HR_FAKE_NVML", "power=350,limit=700,temperature=45,sm=1980,memory=3201", 1);
+    json_t *rows = sweep(MODEL "--device cuda:0 -p 8 -n 3 -r 3 --no-warmup --db none", 0), *row;
+    size_t i;
+    json_array_foreach(rows, i, row) {
+        is_ok(row);
+        const bool decodes = json_integer_value(at(row, "n_gen")) > 0;
+        assert_true(number(row, "sm_mhz") == 1980 && number(row, "memory_mhz") == 3201);
+        assert_true(number(row, "temperature_c") == 45 && number(row, "power_limit_w") == 700);
+        /* power times time is the library's energy: so the row's power is that power */
+        if (!(fabs(number(row, "power_w") - 350) < 35)) fail_msg("power %g W, expected 350", number(row, "power_w"));
+        const char *mine = decodes ? "energy_mj_token" : "energy_mj_token_prefill",
+                   *other = decodes ? "energy_mj_token_prefill" : "energy_mj_token";
+        assert_true(json_is_null(at(row, other)));
+        /* 350 W for the time of a repetition, over its tokens: recorded ones and what lies between count too. Null where all of
+         * them took under 0.2 s. */
+        const double tokens = decodes ? 3 : 8, mj = 350 * number(row, "avg_ns") * 1e-6 / tokens;
+        if (!json_is_null(at(row, mine)) && !(number(row, mine) > 0.3 * mj && number(row, mine) < 5 * mj))
+            fail_msg("%s: %g mJ a token, expected about %g", text_of(row, "test"), number(row, mine), mj);
+        assert_string_equal(text_of(row, "clock_reasons"), "");
+        assert_false(has_flag(row, "throttled"));
+        static const char *const counted[] = {"dram_bytes_read", "dram_bytes_write", "tensor_pct", "l2_hit_pct",
+                                              "warps_active_pct"};
+        for (size_t k = 0; k < sizeof counted / sizeof *counted; k++)
+            if (!json_is_number(at(row, counted[k]))) fail_msg("%s: %s: not counted", text_of(row, "test"), counted[k]);
+    }
+    json_decref(rows);
+}
+
+/* Reason 0x40 is heat that hardware answers. All of a cell: its state, flagged as a whole. */
+static void a_hot_gpu(void **state) {
+    (void)state;
+    use_all_libraries();
+    setenv("HR_FAKE_NVML", "reasons=64", 1);
+    json_t *rows = sweep(MODEL "--device cuda:0 -p 0 -n 2 -r 4 --no-warmup --db none", 0);
+    const json_t *row = json_array_get(rows, 0);
+    is_ok(row);
+    assert_string_equal(text_of(row, "stop_reason"), "throttled");
+    assert_true(has_flag(row, "throttled"));
+    assert_true(json_number_value(json_object_get(at(row, "tpot_excl_first_ms"), "n")) == 4);
+    if (!strstr(text_of(row, "clock_reasons"), "hw_thermal")) fail_msg("reasons: %s", text_of(row, "clock_reasons"));
+    json_decref(rows);
+    rows = sweep(MODEL "--device cuda:0 -p 0 -n 2 -r 50 --on-throttle stop --no-warmup --db none", 0);
+    row = json_array_get(rows, 0);
+    is_ok(row);
+    assert_string_equal(text_of(row, "stop_reason"), "throttled");
+    assert_int_equal(json_array_size(at(row, "samples_ns")), 1);
+    json_decref(rows);
+    rows = sweep(MODEL "--device cuda:0 -p 0 -n 2 -r 2 --on-throttle wait --cool-down 0.02 --no-warmup --db none", 0);
+    is_ok(json_array_get(rows, 0)); /* it never cools down: the cell ends all the same */
+    json_decref(rows);
+}
+
+/* The limit is part of the cell, and of what it says. */
+static void a_power_limit(void **state) {
+    (void)state;
+    use_all_libraries();
+    setenv("HR_FAKE_NVML", "min=200,max=700,limit=700,default=700", 1);
+    json_t *rows = sweep(MODEL "--device cuda:0 -p 0 -n 2 --power-limit 300,500 -r 1 --no-warmup --db none", 0);
+    assert_int_equal(json_array_size(rows), 2);
+    for (size_t i = 0; i < 2; i++) {
+        is_ok(json_array_get(rows, i));
+        const double limit = number(json_array_get(rows, i), "power_limit_w");
+        if (limit != (i ? 500 : 300)) fail_msg("cell %zu: limit %g W", i, limit);
+    }
+    assert_string_not_equal(text_of(json_array_get(rows, 0), "cell_id"), text_of(json_array_get(rows, 1), "cell_id"));
+    json_decref(rows);
+    setenv("HR_FAKE_NVML", "root=0", 1);
+    rows = sweep(MODEL "--device cuda:0 -p 0 -n 2 --power-limit 300 -r 1 --no-warmup --db none", 0);
+    assert_string_equal(text_of(json_array_get(rows, 0), "status"), "skipped");
+    json_decref(rows);
+}
+
 /* ---- what is refused ----------------------------------------------------------------------------------------------------- */
 
 static int run_command(const hr_command *command, const char *line) {
@@ -130,6 +225,23 @@ static int run_command(const hr_command *command, const char *line) {
         hr_report_failure();
     fflush(NULL);
     _exit(code);
+}
+
+static void kernels_of_a_gpu(void **state) {
+    (void)state;
+    if (run_command(&hr_command_kernels, "--device cuda:0 -m " SMALL " --json -q") != 0)
+        fail_msg("%s", read_text(err_file));
+    json_t *rows = json_loads(read_text(out_file), 0, NULL), *row;
+    size_t i, n_chosen = 0;
+    bool attention = false;
+    json_array_foreach(rows, i, row) {
+        assert_string_equal(text_of(row, "isa"), "cuda");
+        if (!json_is_true(at(row, "chosen"))) continue;
+        n_chosen++;
+        attention |= !strcmp(text_of(row, "name"), "attn_decode_cuda") && json_number_value(at(row, "bytes_token")) > 0;
+    }
+    if (!attention || n_chosen < 6) fail_msg("%zu rows are chosen, attention %d", n_chosen, attention);
+    json_decref(rows);
 }
 
 static void simulated_cells_are_no_evidence(void **state) {
@@ -159,13 +271,48 @@ static void simulated_cells_are_no_evidence(void **state) {
     if (run_command(&hr_command_report, line) != 0) fail_msg("%s", read_text(err_file));
 }
 
+/* A run of each, and a run of both: side by side whatever order the weights lie in, and one report a device. */
+static void beside_the_cpu(void **state) {
+    (void)state;
+    char line[600];
+    static const char *const devices[] = {"cpu", "cuda:0", "cpu,cuda:0"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, MODEL "--device %s -t 1 -p 8 -n 2 -r 6 --no-warmup --db %s", devices[i], db);
+        json_decref(sweep(line, 0));
+    }
+    snprintf(line, sizeof line, "last~2 last~1 --across-machines --allow-simulated --json --db %s", db);
+    if (run_command(&hr_command_compare, line) != 0) fail_msg("%s", read_text(err_file));
+    json_t *all = json_loads(read_text(out_file), 0, NULL), *row;
+    assert_int_equal(json_array_size(at(all, "cells")), 2);
+    size_t i;
+    json_array_foreach(at(all, "cells"), i, row) {
+        if (!strstr(text_of(row, "machine_b"), "simulated")) fail_msg("machine_b is %s", text_of(row, "machine_b"));
+        assert_string_not_equal(text_of(row, "machine_a"), text_of(row, "machine_b"));
+        assert_true(number(row, "a_median") > 0 && number(row, "b_median") > 0);
+    }
+    json_decref(all);
+    snprintf(line, sizeof line, "--run last --device cpu --out %s.cpu --db %s", db,
+             db); /* nothing simulated is in it */
+    if (run_command(&hr_command_report, line) != 0) fail_msg("%s", read_text(err_file));
+    snprintf(line, sizeof line, "--run last --device cuda:0 --out %s.gpu --db %s", db, db);
+    assert_int_equal(run_command(&hr_command_report, line), 2);
+    snprintf(line, sizeof line, "--run last --device cuda:0 --allow-simulated --out %s.gpu --db %s", db, db);
+    if (run_command(&hr_command_report, line) != 0) fail_msg("%s", read_text(err_file));
+    snprintf(line, sizeof line, "%s.gpu/report.md", db);
+    const char *text = read_text(line);
+    if (!strstr(text, "simulated-gpu") || !strstr(text, "of other devices")) fail_msg("%.800s", text);
+    snprintf(line, sizeof line, "--run last --device cuda:5 --out %s.no --db %s", db, db);
+    assert_int_equal(run_command(&hr_command_report, line), 2);
+}
+
 static void what_cannot_be_is_said_before_the_first_cell(void **state) {
     (void)state;
     static const struct {
         const char *line, *needle;
     } cases[] = {{"--device cuda:7", "cuda:7"},
                  {"--device cuda:0 -ngl 0", "leave one of the two out"},
-                 {"-ngl 0,99 --device cpu", "leave one of the two out"}};
+                 {"-ngl 0,99 --device cpu", "leave one of the two out"},
+                 {"--device cuda:0 --kernel down=matmul_f32_generic", "the CPU alone"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[300];
         snprintf(line, sizeof line, MODEL "-n 2 -p 0 %s --db %s", cases[i].line, db);
@@ -238,7 +385,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(rows_of_a_gpu),
         T(axes_of_both),
+        T(power_clocks_and_counters),
+        T(a_hot_gpu),
+        T(a_power_limit),
+        T(kernels_of_a_gpu),
         T(simulated_cells_are_no_evidence),
+        T(beside_the_cpu),
         T(what_cannot_be_is_said_before_the_first_cell),
         T(too_large_for_the_gpu),
         T(interrupt_then_resume),

@@ -103,7 +103,7 @@ static hr_status add(builder *b, const hr_cell_config *config, size_t info) {
         cell.skip = hr_strdup(reason);
         if (!cell.skip) return no_memory();
         b->plan->n_skipped++;
-    } else if (!config->gpu) { /* an engine on a GPU says it itself */
+    } else {
         const hr_model_info *facts = &b->plan->infos[info];
         const hr_engine_config e = hr_cell_engine_config(config, facts->ctx);
         HR_TRY(hr_kernel_forces_fit(&e, facts, config->isa, (hr_act)config->act));
