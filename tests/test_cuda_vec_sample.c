@@ -131,6 +131,8 @@ static void draws(void **state) {
         {.vocab = 5003, .top_k = 40, .temperature = 1, .top_p = 0.5f},
         {.vocab = 9001, .top_k = 256, .temperature = 10, .top_p = 0.999f},
         {.vocab = 9001, .top_k = 3, .temperature = 1, .top_p = 0},
+        /* equals whose sum is exactly what top-p asks for */
+        {.vocab = 50, .top_k = 4, .temperature = 1, .top_p = 0.5f, .how = 1},
         /* several rounds in a part: a workspace for two parts, and for none */
         {.vocab = 9001, .top_k = 200, .temperature = 1, .top_p = 1, .workspace = 3 * (16 + 2 * 256 * 8)},
         {.vocab = 9001, .top_k = 100, .temperature = 1, .top_p = 1, .workspace = 1},

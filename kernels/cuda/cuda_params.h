@@ -147,7 +147,8 @@ enum { HR_CUDA_TOP_K = 256 };
 
 /* HR_FAM_KV_COPY: positions from..to - 1 of all layers and heads, rows and scales, from one sequence to another (both structs
  * in device memory), those that are gone left out; and, where K is i4kc, the open plane that the target has with `to`
- * positions (hr_kv_open_at). from == to: that alone. The target may be the source, which is then cut to `to` positions. */
+ * positions (hr_kv_open_at). from == to: that alone. The target may be the source (the same
+ * struct), which is then cut to `to` positions; two structs with one open plane leave it as it is. */
 typedef struct hr_cuda_kv_copy {
     const hr_kv_seq *source, *target;
     uint32_t from, to, n_layers, n_heads;

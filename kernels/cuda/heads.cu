@@ -118,12 +118,11 @@ __device__ static inline void append_group(const hr_cuda_heads &p, const hr_cuda
     for (uint32_t pos = from + warp; pos < to; pos += warps) {
         load_head<PREPARE>(p, g.row0 + (pos - g.pos0), pos, p.n_heads + head, row);
         uint16_t *open = hr_kv_open_row(&g.kv, p.layer, head, pos);
-        for (uint32_t d = lane; d < dim; d += 32) {
+        for (uint32_t d = lane; d < dim; d += 32) { /* the columns that this lane puts there in the next round */
             const uint16_t bits = hr_to_bf16(row[d]);
             tile[(pos - first) * dim + d] = bits;
             if (to < end) open[d] = bits;
         }
-        __syncwarp(); /* the row is free */
     }
     if (to < end) return;
     const uint16_t *open = hr_kv_open_row(&g.kv, p.layer, head, first);

@@ -46,7 +46,8 @@ __device__ static inline void copy_open(const hr_kv_seq *source, const hr_kv_seq
                                         uint32_t len) {
     const uint32_t dim = source->g->head_dim, first = hr_kv_closed(source->g, len);
     const bool was_open = first == hr_kv_closed(source->g, source->len);
-    if (was_open && source->open == target->open) return;
+    /* one plane: rows that move elsewhere, which is none of its business, or a cut in place */
+    if (source->open == target->open && (source != target || was_open)) return;
     for (uint32_t i = threadIdx.x; i < (len - first) * dim; i += blockDim.x) {
         const uint32_t pos = first + i / dim, d = i % dim;
         uint16_t value = 0;
