@@ -155,7 +155,7 @@ CUDA_ARCHS ?= 80 90 100
 NVCCFLAGS  += -std=c++17 -O3 -I. -isystem $(CUDA)/include --fatbin -Xptxas -warn-spills,-Werror --threads 2 -lineinfo \
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_100,code=compute_100
 CUDA_NAMES := $(basename $(notdir $(CUDA_SRC)))
-$(BUILD)/cuda/%.fatbin: kernels/cuda/%.cu $(wildcard kernels/cuda/*.h kernels/cuda/*.cuh kernels/kv/*.h kernels/base/*.h)
+$(BUILD)/cuda/%.fatbin: kernels/cuda/%.cu $(filter-out %/image.h %/occupancy.h,$(wildcard kernels/cuda/*.h kernels/cuda/*.cuh kernels/kv/*.h kernels/base/*.h))
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(quiet)$(NVCC) $(NVCCFLAGS) -o $@ $<
@@ -299,6 +299,11 @@ cuda-test: deps-test ## the CUDA backend without a GPU: every kernel and the who
 	@$(if $(HAVE_CUDA),$(MAKE) --no-print-directory $(JOBS) cuda-unit,echo "cuda-test: skipped: there is no toolkit at $(CUDA) (CUDA=FOLDER)"; echo "0 passed, 0 failed")
 cuda-unit: $(BUILD)/headroom $(FAKES) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC)) $(CUDA_SCRIPTS_NEED)
 	@tests/run_tests.sh $(BUILD) $(patsubst tests/%.c,$(BUILD)/tests/%,$(CUDA_TEST_SRC)) $(CUDA_SCRIPTS)
+
+.PHONY: cuda-resources
+cuda-resources: ## registers, stack and shared memory of the kernels for GPUs as the table that tests compare with
+	@$(MAKE) --no-print-directory $(JOBS) $(BUILD)/tests/test_gpu_static
+	@$(BUILD)/tests/test_gpu_static --write tests/golden/cuda_resources.tsv
 
 # Parts of a run on the device (DEVICE=cuda:0); see tests/gpu_check.sh. The programs carry the images of all kernels: CUDA_ARCHS=90 makes
 # them smaller.

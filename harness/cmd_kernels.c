@@ -1,10 +1,13 @@
-/* headroom kernels: the kernel table; with -m, which rows that model would run and what they cost a token. */
+/* headroom kernels: the kernel table; with -m, which rows that model would run and what they cost a token; with --gpu, what can be
+ * predicted of the rows for GPUs. */
 #include "harness/cli/device_args.h"
 #include "harness/cli/option_groups.h"
 #include "harness/cli/output.h"
 #include "harness/cli/text_run.h"
+#include "harness/predict/predict_rows.h"
 #include "kernels/base/memory.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -310,14 +313,56 @@ static hr_status kernels(const hr_args *args, hr_text_run *run) {
     return status;
 }
 
+/* ---- predictions ---- */
+
+static hr_status sheet_of(const char *name, hr_gpu_sheet *out) {
+    if (hr_predict_sheet(name, 0, NAN, out)) return HR_OK;
+    char known[160] = "";
+    for (size_t i = 0; hr_gpu_sheet_at(i); i++) {
+        const size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", n ? ", " : "", hr_gpu_sheet_at(i)->name);
+    }
+    HR_FAIL(HR_ERR_USAGE, "--gpu %.40s: no datasheet of it is known; there are %s", name, known);
+}
+
+static hr_status predictions(const hr_args *args) {
+    static const char *const keys[] = {
+        "op",         "name",       "n", "registers|regs", "shared_bytes|B", "occupancy|=occ %|100", "bound", "waves",
+        "roof_us|us", "roof_bound", NULL};
+    hr_output output;
+    hr_gpu_sheet gpu;
+    json_t *rows;
+    if (hr_args_given(args, "--model"))
+        HR_FAIL(HR_ERR_USAGE, "--gpu predicts rows of the table, not of a model; leave -m out");
+    HR_TRY(hr_output_resolve(args, &output));
+    HR_TRY(check_choices(args));
+    HR_TRY(sheet_of(hr_args_text(args, "--gpu"), &gpu));
+    HR_TRY(hr_predict_rows(&gpu, &rows));
+    const hr_status status = hr_output_rows(&output, rows, keys);
+    json_decref(rows);
+    if (status == HR_OK && !output.quiet) {
+        fprintf(stderr, "headroom: %s: ", gpu.title);
+        hr_wrapped(stderr, hr_predict_caption, 10, 110);
+    }
+    return status;
+}
+
 static int run_command(const hr_args *args) {
+    if (hr_args_given(args, "--gpu")) return predictions(args) == HR_OK ? 0 : hr_report_failure();
     hr_text_run run = {0};
     int code = kernels(args, &run) == HR_OK ? 0 : hr_report_failure();
     hr_text_run_fini(&run);
     return code;
 }
 
-static const hr_opt *const options[] = {&hr_opt_model, HR_OPTS_AXES, HR_OPTS_OUTPUT, NULL};
+static const hr_opt opt_gpu = {
+    .name = "--gpu",
+    .group = "Model",
+    .kind = HR_OPT_TEXT,
+    .min = 1,
+    .metavar = "NAME",
+    .help = "what can be predicted of the rows for GPUs on a datasheet's a100, h100, h200 or b200"};
+static const hr_opt *const options[] = {&hr_opt_model, &opt_gpu, HR_OPTS_AXES, HR_OPTS_OUTPUT, NULL};
 static const char *const examples[] = {"headroom kernels",
                                        "the whole table",
                                        "headroom kernels -m synth:tiny",
@@ -326,13 +371,15 @@ static const char *const examples[] = {"headroom kernels",
                                        "as JSON, with other weights and an older CPU",
                                        "headroom kernels --device cuda:0",
                                        "the rows for GPUs; no GPU is needed to list them",
+                                       "headroom kernels --gpu h200",
+                                       "their occupancy and time at the roof of a datasheet: predicted",
                                        NULL};
 
 const hr_command hr_command_kernels = {
     .name = "kernels",
     .task = "Look up",
     .summary = "the kernel table; with -m which rows a model runs, and their bytes and flops a token",
-    .synopsis = "headroom kernels [-m MODEL] [engine flags] [-o FORMAT]",
+    .synopsis = "headroom kernels [-m MODEL | --gpu NAME] [engine flags] [-o FORMAT]",
     .options = options,
     .examples = examples,
     .run = run_command,

@@ -10,7 +10,7 @@ check() { # check FOLDER ALLOWED-REGEX
 }
 check kernels 'kernels/'
 check engine '(kernels|engine)/'
-check harness '(kernels/(base/|(table|operands)\.h)|engine/engine\.h|harness/|hr_commit\.h)'
+check harness '(kernels/(base/|(table|operands|predict)\.h)|engine/engine\.h|harness/|hr_commit\.h)'
 check bench '(kernels/|engine/(engine|pool|cuda/gpu_lt)\.h|bench/|hr_commit\.h)'
 [ $bad = 0 ] && echo "includes: ok"
 exit $bad

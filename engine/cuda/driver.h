@@ -3,6 +3,7 @@
 #define HR_DRIVER_H
 
 #include "kernels/base/status.h"
+#include "kernels/cuda/image.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -42,12 +43,6 @@ hr_status hr_driver_check(CUresult result, const char *what);
 /* The context of a device becomes that of this thread; retained once a process, until its end. The two results may be NULL. */
 hr_status hr_driver_context(int device, CUdevice *out_device, CUcontext *out);
 
-/* The images of all kernels (kernels/cuda), ended by NULL: name of the source, fatbin. */
-typedef struct hr_cuda_image {
-    const char *name;
-    const void *data;
-} hr_cuda_image;
-extern const hr_cuda_image hr_cuda_images[];
 /* The function of a symbol in the context of this thread (hr_driver_context), loaded when first asked for; remembered. */
 hr_status hr_driver_function(const char *symbol, CUfunction *out);
 

@@ -437,6 +437,7 @@ void hr_report_page(hr_doc *doc, const hr_report *r, const hr_page_plot *plots, 
         hr_page_plots(doc, plots, "latency");
         ops(doc, r, plots);
         hr_report_advice(doc, r);
+        hr_report_gpu_predicted(doc, r);
     }
     hr_report_kv(doc, r, plots);
     if (measured) cells(doc, r);

@@ -22,6 +22,7 @@ void hr_report_trust(hr_doc *doc, const hr_report *report);  /* what to know bef
 /* A sentence without its end when other work ran during most cells, else "". */
 void hr_report_noise(const hr_report *report, char *out, size_t size);
 double hr_report_samples(const json_t *cell); /* repetitions of the time that counts in the cell */
+void hr_report_gpu_predicted(hr_doc *doc, const hr_report *report); /* kernels that cells on a GPU ran; else nothing */
 void hr_report_method(hr_doc *doc, const hr_report *report);
 /* The command line that a run was started with, as it would be typed. size bytes. */
 void hr_report_command(const json_t *run, char *out, size_t size);
