@@ -233,8 +233,9 @@ static void roof_of_a_device(void **state) {
     assert_string_equal(json_string_value(json_object_get(gpu, "name")), info.name);
     json_decref(roof);
     assert_int_equal(command("--device cuda:0 --quick -o csv --db none"), 0);
-    static const char *const lines[] = {"read L2", "copy DRAM", "compute fp32 by fma", "compute fp8 by mma",
-                                        "launch of a kernel"};
+    static const char *const lines[] = {
+        "read L2",           "copy DRAM", "compute fp32 by fma", "compute fp8 by mma", "compute fp8 by cublasLt",
+        "launch of a kernel"};
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (!strstr(printed, lines[i])) fail_msg("expected a line of %s, got: %.500s", lines[i], printed);
 }

@@ -109,7 +109,8 @@ static bool upload_batch(gpu_bench *b, const attn_case *c, const hr_kv_geom *g, 
     for (unsigned s = 0; ok && s < c->n_segments; s++) {
         seqs[s].g = (const hr_kv_geom *)(uintptr_t)geom, seqs[s].len = c->len;
         seqs[s].table = pages ? (const uint32_t *)(uintptr_t)tables + s * pages : NULL;
-        host[s] = (hr_cuda_segment){.kv = seqs[s], .pos0 = c->len - c->n_q, .n = c->n_q, .row0 = s * c->n_q};
+        host[s].kv = seqs[s]; /* both zeroed, padding too */
+        host[s].pos0 = c->len - c->n_q, host[s].n = c->n_q, host[s].row0 = s * c->n_q;
     }
     for (unsigned t = 0; ok && t < n; t++) positions[t] = c->len - c->n_q + t % c->n_q, positions[n + t] = t / c->n_q;
     const hr_cuda_batch header = {.n = n,

@@ -65,6 +65,15 @@ static void fill_batches(hr_cuda *g, const hr_batch *batch, const block *at) {
     }
 }
 
+/* Member by member over zeros: padding too is sent, and must not hold what once lay on the stack. */
+static void put_segment(hr_cuda_segment *to, const hr_kv_seq *kv, const hr_segment *from) {
+    memset(to, 0, sizeof *to);
+    to->kv.g = kv->g, to->kv.table = kv->table, to->kv.len = kv->len, to->kv.open = kv->open;
+    to->kv.gone_from = kv->gone_from, to->kv.gone_to = kv->gone_to;
+    memcpy(to->kv.base, kv->base, sizeof kv->base);
+    to->pos0 = from->pos0, to->n = from->n, to->row0 = from->row0;
+}
+
 /* Writes the block into pinned memory and sends it. */
 static void send_block(hr_engine *e, const hr_batch *batch) {
     hr_cuda *g = e->cuda;
@@ -77,7 +86,8 @@ static void send_block(hr_engine *e, const hr_batch *batch) {
     if (batch->n_logits) memcpy(here + at.logit_rows, batch->logit_rows, batch->n_logits * sizeof *batch->logit_rows);
     for (uint32_t s = 0; s < batch->n_segments; s++) {
         const hr_segment *from = &batch->segments[s];
-        segments[s] = (hr_cuda_segment){hr_cuda_kv_view(g, e, from->kv), from->pos0, from->n, from->row0};
+        const hr_kv_seq kv = hr_cuda_kv_view(g, e, from->kv);
+        put_segment(&segments[s], &kv, from);
         for (uint32_t i = 0; i < from->n; i++) pos[from->row0 + i] = from->pos0 + i, segment[from->row0 + i] = s;
     }
     (void)HR_CUDA_DO(g, cuMemcpyHtoDAsync(device(g->b.block), here, at.bytes, g->stream));

@@ -117,9 +117,10 @@ static hr_status set_up(hr_gpu_lt *lt, hr_gpu_probe *probe, hr_gpu_load load) {
     LT(cublasLtMatmulDescCreate(&lt->desc, t->sums, t->scale));
     /* A transposed is the only form that int8 and fp8 have */
     LT(cublasLtMatmulDescSetAttribute(lt->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
-    if (load == HR_GPU_FP8) { /* sums without promotion to fp32 in between: the rate that the hardware has */
+    if (load ==
+        HR_GPU_FP8) { /* sums that are not promoted to fp32 in between, where it can be told: what the hardware can do */
         const int8_t fast = 1;
-        LT(cublasLtMatmulDescSetAttribute(lt->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast));
+        (void)lib->cublasLtMatmulDescSetAttribute(lt->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast);
     }
     LT(cublasLtMatrixLayoutCreate(&lt->w, t->in, p->cols, p->rows, p->cols));
     LT(cublasLtMatrixLayoutCreate(&lt->x, t->in, p->cols, p->n, p->cols));
