@@ -86,6 +86,7 @@ static hr_status open_library(hr_cublaslt *l) {
 static hr_status set_up(hr_cublaslt *l) {
     const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
     const uint64_t space = HR_CUDA_LIBRARY_SPACE;
+    const uint32_t aligned = 16; /* bytes; the library takes 256 for granted */
     HR_TRY(open_library(l));
     BLAS(l, cublasLtCreate(&l->handle));
     BLAS(l, cublasLtMatmulDescCreate(&l->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -94,6 +95,11 @@ static hr_status set_up(hr_cublaslt *l) {
     BLAS(l, cublasLtMatmulPreferenceCreate(&l->preference));
     BLAS(l, cublasLtMatmulPreferenceSetAttribute(l->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &space,
                                                  sizeof space));
+    for (int i = 0; i < 2; i++) /* results of several matrices lie side by side in a row */
+        BLAS(l, cublasLtMatmulPreferenceSetAttribute(l->preference,
+                                                     i ? CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
+                                                       : CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                                     &aligned, sizeof aligned));
     return HR_OK;
 }
 

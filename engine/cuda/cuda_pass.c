@@ -164,19 +164,26 @@ hr_status hr_cuda_end(hr_pass *p) {
 
 /* ---- results ---- */
 
+/* Those that stayed on the device; false after a failure, which is kept. */
+static bool fetch_logits(hr_engine *e) {
+    hr_cuda *g = e->cuda;
+    if (!g->logits_rows || g->logits_here) return true;
+    const size_t bytes = (size_t)g->logits_rows * e->sizes.vocab * sizeof(float);
+    hr_cuda_keep(g, hr_driver_context(g->ordinal, NULL, NULL));
+    (void)HR_CUDA_DO(g, cuMemcpyDtoHAsync(e->b.logits, device(g->b.logits), bytes, g->stream));
+    hr_cuda_wait(g);
+    return g->logits_here = g->status == HR_OK;
+}
+
 const float *hr_cuda_logits(hr_engine *e, size_t i) {
     hr_cuda *g = e->cuda;
     if (!e->last_logits) {
         hr_fail(HR_ERR_INTERNAL, "cuda:%d: the last pass failed and left no logits", g->ordinal);
         return NULL;
     }
-    if (g->logits_rows && !g->logits_here) {
-        const size_t bytes = (size_t)g->logits_rows * e->sizes.vocab * sizeof(float);
-        if (hr_driver_context(g->ordinal, NULL, NULL) != HR_OK) return NULL;
-        (void)HR_CUDA_DO(g, cuMemcpyDtoHAsync(e->b.logits, device(g->b.logits), bytes, g->stream));
-        hr_cuda_wait(g);
-        if (hr_cuda_told(g) != HR_OK) return NULL;
-        g->logits_here = true;
+    if (!fetch_logits(e)) {
+        (void)hr_cuda_told(g);
+        return NULL;
     }
     return e->last_logits + i * e->sizes.vocab;
 }
@@ -220,10 +227,8 @@ int32_t hr_cuda_sample_row(hr_engine *e, size_t i, const hr_sampling *how, uint6
                            : "argmax",
                    (hr_work){0});
     int32_t id = known ? g->ids_host[i] : there ? sample_there(e, row, i, how, rng) : -1;
-    if (id < 0) {
-        const float *logits = hr_cuda_logits(e, i);
-        id = logits ? hr_sample(logits, e->sizes.vocab, how, rng, e->b.candidates) : 0;
-    }
+    if (id < 0 && e->last_logits && fetch_logits(e)) /* else the next pass tells */
+        id = hr_sample(e->last_logits + i * e->sizes.vocab, e->sizes.vocab, how, rng, e->b.candidates);
     hr_probe_leave(&e->probe);
-    return id;
+    return id < 0 ? 0 : id;
 }
