@@ -209,13 +209,14 @@ CUDA_SCRIPTS_NEED := $(BUILD)/shim/tools.sh $(if $(SAN),,cuda-address cuda-threa
 .PHONY: cuda-address cuda-thread
 cuda-address cuda-thread: cuda-%: $(LIBS)
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/cuda-$* SAN=$(if $(filter address,$*),address$(comma)undefined,$*) OPT=-O1 LIBS='$(LIBS)' cuda-kernel-tests
-# libcuda_fake.so, libcublaslt_fake.so, libnvml_fake.so, libcupti_fake.so; only the driver holds the kernels.
+# libcuda_fake.so, libcublaslt_fake.so, libnvml_fake.so, libcupti_fake.so; only the driver holds the kernels. nodelete: like a driver
+# they stay, as signal handlers and what runs at exit do.
 $(foreach n,cuda cublaslt nvml cupti,$(eval $(BUILD)/tests/lib$(n)_fake.so: $(call fake_obj,$(n))))
 $(BUILD)/tests/libcuda_fake.so: $(SHIM_OBJ)
 $(FAKES):
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
-	$(quiet)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) -shared -Wl,-z,defs -o $@ $(sort $(filter %.o,$^)) -ldl -lm -lpthread
+	$(quiet)$(CXX) $(if $(SAN),-fsanitize=$(SAN)) -shared -Wl,-z,defs,-z,nodelete -o $@ $(sort $(filter %.o,$^)) -ldl -lm -lpthread
 $(BUILD)/tests/test_cuda_%: $(BUILD)/obj/tests/test_cuda_%.o $(LIBS) $(BUILD)/libcuda_shim.a
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)

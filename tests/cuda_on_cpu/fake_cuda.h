@@ -54,7 +54,8 @@ void hr_fake_cuda_stats(hr_fake_cuda_counts *out);
 /* ---- faults ---- */
 
 /* Which calls fail from now on; counting starts anew. NULL or "": none. Separated by commas:
- *     FUNCTION:N[:CODE[:late]]   the Nth call of that function (from 1; "cuMemAlloc", without _v2) returns CODE, a number or
+ *     FUNCTION:N[:CODE[:late]]   the Nth call of that function (from 1; "cuMemAlloc", without _v2, or
+ *                                hr_fake_cuda_enqueue: a product of the fake cuBLASLt) returns CODE, a number or
  *                                "CUDA_ERROR_...", 2 (out of memory) when left out; late: the call succeeds, and its work fails
  *                                when it runs
  *     N:ANY[:CODE]               the Nth call of all

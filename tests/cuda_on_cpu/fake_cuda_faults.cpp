@@ -137,7 +137,9 @@ static bool read_fault(const std::string &text, fault *out) {
     char *end;
     const std::string &number = parts[any ? 0 : 1];
     *out = {any ? "" : parts[0], strtoull(number.c_str(), &end, 10), {CUDA_ERROR_OUT_OF_MEMORY, false}};
-    if (number.empty() || *end || !out->nth || (!any && parts[0].compare(0, 2, "cu"))) return false;
+    if (number.empty() || *end || !out->nth ||
+        (!any && parts[0].compare(0, 2, "cu") && parts[0] != "hr_fake_cuda_enqueue"))
+        return false;
     if (parts.size() > 2 && !read_code(parts[2], &out->does.code)) return false;
     if (parts.size() > 3 && (any || parts[3] != "late")) return false;
     out->does.late = parts.size() > 3;
@@ -161,7 +163,9 @@ static int arm(const char *what) {
 }
 
 void faults_from_environment() {
-    const char *what = getenv("HR_FAKE_CUDA_FAIL");
+    static bool read = false;
+    const char *what = read ? nullptr : getenv("HR_FAKE_CUDA_FAIL");
+    read = true;
     if (what && arm(what)) die(2, "HR_FAKE_CUDA_FAIL: \"%s\" is not FUNCTION:N[:CODE[:late]] or N:ANY[:CODE]", what);
 }
 

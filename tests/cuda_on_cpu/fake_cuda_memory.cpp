@@ -31,7 +31,14 @@ static void *const wanted = nullptr;
 #else
 static void *const wanted = (void *)0x200000000000;
 #endif
-enum : uintptr_t { PAGE = 4096, ALIGN = 256, ADDRESSES = (uintptr_t)1 << 40, HOST_FROM = 0x500000000000 };
+enum : uintptr_t {
+    PAGE = 4096,
+    HUGE_PAGE = (uintptr_t)2 << 20,
+    ALIGN = 256,
+    ADDRESSES = (uintptr_t)1 << 40,
+    HOST_FROM = 0x500000000000,
+    SMALL = 1 << 20
+};
 
 static struct {
     uintptr_t begin = 0, next = 0;
@@ -83,10 +90,23 @@ static void describe(uintptr_t at, char *out, size_t n) {
     }
 }
 
+static bool is_mine(const struct sigaction &a);
+
+// What is no memory of ours may be the end of a fiber's stack: the shim's handler is asked first.
+static bool ask_before(int number, siginfo_t *info, void *context) {
+    static uintptr_t asked = 0;
+    const uintptr_t at = (uintptr_t)info->si_addr;
+    if (!(memory.before.sa_flags & SA_SIGINFO) || is_mine(memory.before) || asked == at) return false;
+    asked = at;
+    memory.before.sa_sigaction(number, info, context);
+    return true; // the instruction runs again
+}
+
 static void on_fault(int number, siginfo_t *info, void *context) {
     static thread_local bool inside = false;
     const uintptr_t at = (uintptr_t)info->si_addr;
     const bool ours = at - memory.begin < ADDRESSES;
+    if (!inside && !ours && memory.depth && ask_before(number, info, context)) return;
     if (!inside && (ours || memory.depth)) {
         inside = true;
         char where[128];
@@ -107,10 +127,14 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     inside = false;
 }
 
+static bool is_mine(const struct sigaction &a) {
+    return (a.sa_flags & SA_SIGINFO) && a.sa_sigaction == on_fault;
+}
+
 // Test runners set handlers of their own in between.
 static void catch_faults() {
     struct sigaction now, mine = {};
-    if (sigaction(SIGSEGV, nullptr, &now) || ((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault)) return;
+    if (sigaction(SIGSEGV, nullptr, &now) || is_mine(now)) return;
     memory.before = now;
     mine.sa_sigaction = on_fault;
     mine.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
@@ -193,13 +217,29 @@ void drop_pages(uintptr_t at, size_t bytes) {
         die(2, "mmap: %s", strerror(errno));
 }
 
+// Pages of NaN that cost nothing before they are written: of one file, mapped again and again.
+static bool map_nan(uintptr_t pages, size_t bytes) {
+    static const int file = [] {
+        const int fd = memfd_create("nan", MFD_CLOEXEC);
+        const std::vector<unsigned char> nan(HUGE_PAGE, 0xff);
+        return fd >= 0 && write(fd, nan.data(), nan.size()) == (ssize_t)nan.size() ? fd : -1;
+    }();
+    for (uintptr_t at = pages; file >= 0 && at < pages + bytes; at += HUGE_PAGE) {
+        const size_t left = pages + bytes - at, n = left < HUGE_PAGE ? left : (size_t)HUGE_PAGE;
+        if (mmap((void *)at, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED) return false;
+    }
+    return file >= 0;
+}
+
 const region *make_region(enum kind k, device *owner, size_t bytes) {
     const size_t aligned = up(bytes, ALIGN), pages_bytes = up(aligned, PAGE);
-    const uintptr_t pages = take_addresses(pages_bytes, PAGE);
-    if (!pages) return nullptr;
-    if (mprotect((void *)pages, pages_bytes, PROT_READ | PROT_WRITE)) return nullptr;
+    const bool huge = pages_bytes >= 2 * HUGE_PAGE; // few page faults where the kernel grants it
+    const uintptr_t pages = take_addresses(pages_bytes, huge ? HUGE_PAGE : PAGE);
+    if (!pages || mprotect((void *)pages, pages_bytes, PROT_READ | PROT_WRITE)) return nullptr;
+    const bool lazy = huge && k == kind::PINNED && map_nan(pages, pages_bytes); // staging: most of it stays untouched
+    if (huge && !lazy) madvise((void *)pages, pages_bytes, MADV_HUGEPAGE);
     const region r = {pages + pages_bytes - aligned, bytes, k, owner, pages, pages_bytes, false};
-    memset((void *)pages, 0xff, pages_bytes);
+    if (!lazy) memset((void *)pages, 0xff, pages_bytes);
     ASAN_POISON_MEMORY_REGION((void *)pages, r.begin - pages);
     ASAN_POISON_MEMORY_REGION((void *)(r.begin + bytes), aligned - bytes);
     if (hidden(r) && the().set.protect && !memory.depth) protect(r, PROT_NONE);
@@ -258,14 +298,15 @@ void each_region(void (*f)(const region &, void *), void *context) {
     for (const auto &r : memory.regions) f(r.second, context);
 }
 
-// Numbers are rarely addresses of pages that exist; those of programs, heaps, libraries and stacks lie above HOST_FROM.
+// Numbers are rarely addresses of pages that exist; those of programs, heaps, libraries and stacks lie above HOST_FROM. A small
+// number beside four bytes of padding that nobody set is none.
 void refuse_host_pointers(const char *what, const void *words, size_t bytes) {
     if (!the().set.hostptr || ((uintptr_t)words & 7)) return;
     for (size_t i = 0; i + 8 <= bytes; i += 8) {
         uintptr_t v;
         unsigned char there;
         memcpy(&v, (const char *)words + i, 8);
-        if (v < HOST_FROM || v >> 47 || v - memory.begin < ADDRESSES) continue;
+        if (v < HOST_FROM || v >> 47 || v - memory.begin < ADDRESSES || (uint32_t)v < SMALL) continue;
         if (mincore((void *)(v / PAGE * PAGE), 1, &there)) continue;
         die(HR_FAKE_CUDA_KERNEL_ACCESS, "%s: byte %zu holds 0x%zx, a pointer to memory of the host", what, i,
             (size_t)v);

@@ -78,6 +78,7 @@ struct operation {
     uint64_t generation = 0;
     void (*call)(const void *) = nullptr;
     std::vector<hr_fake_cuda_range> ranges;
+    CUresult fails = CUDA_SUCCESS; // a late fault that was captured
 };
 using work = std::shared_ptr<const operation>;
 

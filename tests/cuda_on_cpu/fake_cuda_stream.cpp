@@ -99,7 +99,7 @@ static void run_front(device *d, stream *s) {
     const queued q = std::move(s->queue.front());
     s->queue.pop_front();
     const uint64_t start = now_ns();
-    const CUresult result = q.fails ? q.fails : run(d, *q.what);
+    const CUresult late = q.fails ? q.fails : q.what->fails, result = late ? late : run(d, *q.what);
     if (result)
         ruin(d, result);
     else
@@ -173,7 +173,14 @@ CUresult put_nodes(const entry &in, const std::shared_ptr<stream> &s, const std:
         if (s->capturing->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (s->capturing->mode != CU_STREAM_CAPTURE_MODE_RELAXED && s->capturing->thread != std::this_thread::get_id())
             return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-        s->capturing->nodes.insert(s->capturing->nodes.end(), nodes.begin(), nodes.end());
+        auto &to = s->capturing->nodes;
+        const size_t first = to.size();
+        to.insert(to.end(), nodes.begin(), nodes.end());
+        if (in.late && !nodes.empty()) {
+            operation broken = *to[first];
+            broken.fails = in.late;
+            to[first] = std::make_shared<const operation>(std::move(broken));
+        }
         return CUDA_SUCCESS;
     }
     CUresult fails = in.late;
