@@ -661,7 +661,7 @@ static const struct child {
     {"wrong_fault", child_no_device, false, "HR_FAKE_CUDA_FAIL", "cuMemAlloc", 2, "HR_FAKE_CUDA_FAIL"},
     {"fails_early", child_no_device, false, "HR_FAKE_CUDA_FAIL", "cuInit:1:100", 7, ""},
     {"leaves_all", child_leaves_all, true, "HR_FAKE_CUDA_LEAKS", "1", 7,
-     "left at exit: 1 contexts, 1 modules, 3 memory, 1 pinned, 1 streams"},
+     " modules, 3 memory, 1 pinned, 1 streams (8056 bytes)"},
 };
 
 /* A process of its own for each, with what it printed on stderr. */
