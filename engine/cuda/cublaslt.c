@@ -1,25 +1,12 @@
-/* cublaslt.c - products of many tokens by cuBLASLt, opened at run time: libcublasLt.so.13 (or .12), or HEADROOM_LIBCUBLASLT.
+/* cublaslt.c - products of many tokens by cuBLASLt (cublaslt_library.h).
  *
  * To the library, whose matrices lie by columns, a product is Y = W^T X with W [cols][rows] of leading dimension cols, X
  * [cols][n] of ld and Y [rows][n] of ldy: weights and activations stay as they are. bf16 in, fp32 sums and results. What
  * the library proposes for a shape is asked for once and remembered. */
+#include "engine/cuda/cublaslt_library.h"
 #include "engine/cuda/cuda_state.h"
 
 #include "kernels/base/memory.h"
-
-#include <cublasLt.h>
-#include <dlfcn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-/* clang-format off */
-#define CUBLASLT_LIST(X)                                                                                                  \
-    X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy)                          \
-    X(cublasLtMatmulDescSetAttribute) X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy)                         \
-    X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) X(cublasLtMatmulPreferenceSetAttribute)           \
-    X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
-/* clang-format on */
 
 /* A shape and how the library computes it. */
 typedef struct shape {
@@ -33,10 +20,7 @@ typedef struct shape {
 enum { SHAPES = 64 };
 
 typedef struct hr_cublaslt {
-    void *library;
-#define X(f) __typeof__(&f) f;
-    CUBLASLT_LIST(X)
-#undef X
+    const hr_cublaslt_library *lib;
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t desc;
     cublasLtMatmulPreference_t preference;
@@ -52,42 +36,15 @@ static const hr_kernel library_row = {.family = HR_FAM_MATMUL,
                                       .unit = HR_UNIT_BF16,
                                       .cuda = true};
 
-static hr_status check(cublasStatus_t status, const char *what) {
-    if (status == CUBLAS_STATUS_SUCCESS) return HR_OK;
-    HR_FAIL(status == CUBLAS_STATUS_ALLOC_FAILED ? HR_ERR_MEMORY : HR_ERR_UNSUPPORTED, "%.*s: cuBLAS status %d",
-            (int)strcspn(what, "("), what, (int)status);
-}
-#define BLAS(l, call) HR_TRY(check((l)->call, #call))
+#define BLAS(l, call) HR_TRY(hr_cublaslt_check((l)->lib->call, #call))
 
 /* ---- opening ---- */
-
-static hr_status open_library(hr_cublaslt *l) {
-    const char *named = getenv("HEADROOM_LIBCUBLASLT");
-    const char *const files[] = {named && *named ? named : "libcublasLt.so.13",
-                                 "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so.12"};
-    const size_t n = named && *named ? 1 : sizeof files / sizeof *files;
-    char why[256] = "";
-    for (size_t i = 0; i < n && !l->library; i++) {
-        l->library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-        if (!l->library && !why[0]) snprintf(why, sizeof why, "%s", dlerror());
-    }
-    if (!l->library) HR_FAIL(HR_ERR_UNSUPPORTED, "cuBLASLt is missing (%s); our own kernels compute all products", why);
-#define X(f)                                                                                                 \
-    do {                                                                                                     \
-        void *at = dlsym(l->library, #f);                                                                    \
-        if (!at) HR_FAIL(HR_ERR_UNSUPPORTED, "cuBLASLt lacks " #f "; our own kernels compute all products"); \
-        memcpy((void *)&l->f, &at, sizeof at);                                                               \
-    } while (0);
-    CUBLASLT_LIST(X)
-#undef X
-    return HR_OK;
-}
 
 static hr_status set_up(hr_cublaslt *l) {
     const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
     const uint64_t space = HR_CUDA_LIBRARY_SPACE;
     const uint32_t aligned = 16; /* bytes; the library takes 256 for granted */
-    HR_TRY(open_library(l));
+    HR_TRY(hr_cublaslt_library_open(&l->lib));
     BLAS(l, cublasLtCreate(&l->handle));
     BLAS(l, cublasLtMatmulDescCreate(&l->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     BLAS(l, cublasLtMatmulDescSetAttribute(l->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed));
@@ -118,19 +75,18 @@ hr_status hr_cublaslt_open(hr_cuda *g, struct hr_cublaslt **out, const hr_kernel
 }
 
 static void forget(hr_cublaslt *l, shape *s) {
-    if (s->w) l->cublasLtMatrixLayoutDestroy(s->w);
-    if (s->x) l->cublasLtMatrixLayoutDestroy(s->x);
-    if (s->y) l->cublasLtMatrixLayoutDestroy(s->y);
+    if (s->w) l->lib->cublasLtMatrixLayoutDestroy(s->w);
+    if (s->x) l->lib->cublasLtMatrixLayoutDestroy(s->x);
+    if (s->y) l->lib->cublasLtMatrixLayoutDestroy(s->y);
     *s = (shape){0};
 }
 
 void hr_cublaslt_close(struct hr_cublaslt *l) {
     if (!l) return;
     for (int i = 0; i < SHAPES; i++) forget(l, &l->shapes[i]);
-    if (l->preference) l->cublasLtMatmulPreferenceDestroy(l->preference);
-    if (l->desc) l->cublasLtMatmulDescDestroy(l->desc);
-    if (l->handle) l->cublasLtDestroy(l->handle);
-    if (l->library) dlclose(l->library);
+    if (l->preference) l->lib->cublasLtMatmulPreferenceDestroy(l->preference);
+    if (l->desc) l->lib->cublasLtMatmulDescDestroy(l->desc);
+    if (l->handle) l->lib->cublasLtDestroy(l->handle);
     hr_free(l);
 }
 

@@ -20,15 +20,18 @@ static void open_library(void) {
     void *library = NULL;
     for (size_t i = 0; i < n && !library; i++) {
         library = dlopen(files[i], RTLD_NOW | RTLD_LOCAL);
-        if (!library && i == 0) snprintf(unavailable, sizeof unavailable, "cuBLASLt is missing: %.256s", dlerror());
+        if (!library && i == 0)
+            snprintf(unavailable, sizeof unavailable,
+                     "cuBLASLt is missing (%.200s); our own kernels compute all products", dlerror());
     }
     if (!library) return;
     *unavailable = 0;
-#define X(f)                                                                                     \
-    do {                                                                                         \
-        void *at = dlsym(library, #f);                                                           \
-        if (!at) snprintf(unavailable, sizeof unavailable, "cuBLASLt is too old: it lacks " #f); \
-        memcpy((void *)&functions.f, &at, sizeof at);                                            \
+#define X(f)                                                                                                          \
+    do {                                                                                                              \
+        void *at = dlsym(library, #f);                                                                                \
+        if (!at)                                                                                                      \
+            snprintf(unavailable, sizeof unavailable, "cuBLASLt lacks " #f "; our own kernels compute all products"); \
+        memcpy((void *)&functions.f, &at, sizeof at);                                                                 \
     } while (0);
     HR_CUBLASLT_LIST(X)
 #undef X
