@@ -119,7 +119,10 @@ static hr_status observe(hr_text_run *run, row_at *at, use *uses) {
 }
 
 static json_t *dtypes_json(const hr_kernel *k) {
-    const bool kv = k->family == HR_FAM_ATTN || k->family == HR_FAM_KV_APPEND;
+    /* bit set of hr_family: the types are those of K and V */
+    static const unsigned of_kv = 1u << HR_FAM_ATTN | 1u << HR_FAM_ATTN_MERGE | 1u << HR_FAM_KV_APPEND |
+                                  1u << HR_FAM_FINISH | 1u << HR_FAM_KV_COPY;
+    const bool kv = of_kv >> k->family & 1u;
     json_t *list = json_array();
     for (int t = 0; t <= HR_DTYPE_COUNT; t++)
         if (k->dtypes >> t & 1u)

@@ -38,7 +38,7 @@ bool hr_cuda_recording(const hr_engine *e) {
 static hr_status make_events(hr_cuda *g, size_t capacity) {
     hr_cuda_events *all = g->events = hr_calloc(1, sizeof *all);
     if (!all) HR_FAIL(HR_ERR_MEMORY, "out of memory for events");
-    all->ops = hr_calloc(capacity, sizeof *all->ops);
+    all->ops = hr_calloc(capacity + 1, sizeof *all->ops); /* the last stays empty: close looks one further */
     if (!all->ops) HR_FAIL(HR_ERR_MEMORY, "out of memory for events of %zu ops", capacity);
     HR_CU(g->d, cuEventCreate(&all->base, CU_EVENT_DEFAULT));
     for (; all->capacity < capacity; all->capacity++) {
