@@ -147,6 +147,11 @@ static hr_status set_up(session *s, hr_observe_options *o) {
     HR_TRY(hr_program_path(s->program, sizeof s->program));
     HR_TRY(hr_machine_get(&s->machine));
     HR_TRY(hr_one_cell_plan(s->args, &s->machine, &s->plan));
+    const hr_device_info *gpu = hr_sweep_plan_gpu(&s->plan, &s->plan.cells[0].config);
+    if (gpu && gpu->simulated && strcmp(hr_args_text(s->args, "--db"), "none"))
+        HR_FAIL(HR_ERR_USAGE,
+                "the device is simulated and says nothing of what watching costs: give --db none to see it "
+                "run");
     if (o->without) HR_TRY(hr_observe_check_without(s->program, o->without));
     if (!(s->sweep = hr_one_cell_words(s->args))) HR_FAIL(HR_ERR_MEMORY, "no memory for the flags");
     HR_TRY(hr_kept_run_open(&s->kept));

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-extern const hr_command hr_command_gate, hr_command_report, hr_command_compare, hr_command_kernels;
+extern const hr_command hr_command_gate, hr_command_report, hr_command_compare, hr_command_kernels, hr_command_observe;
 
 #define MODEL "-m " SMALL " -q -o jsonl "
 
@@ -321,6 +321,10 @@ static void what_cannot_be_is_said_before_the_first_cell(void **state) {
             fail_msg("%s: expected \"%s\", got %s", cases[i].line, cases[i].needle, read_text(err_file));
         assert_int_not_equal(access(db, F_OK), 0);
     }
+    char line[300];
+    snprintf(line, sizeof line, "-m " SMALL " --isl 8 --osl 4 --device cuda:0 --arms recorder --db %s", db);
+    assert_int_equal(run_command(&hr_command_observe, line), 2);
+    if (!strstr(read_text(err_file), "is simulated")) fail_msg("observe: %s", read_text(err_file));
     setenv("HEADROOM_LIBCUDA", "/nonexistent", 1);
     json_decref(sweep(MODEL "-n 2 -p 0 --device cuda:0 --db none", 2));
     assert_non_null(strstr(read_text(err_file), "headroom: cuda:0: "));
