@@ -92,8 +92,9 @@ struct kernel {
     unsigned threads; /* of a block at most */
     size_t params_bytes;
     void (*run)(const void *params);
+    void (*clear_padding)(void *params);
     const kernel *next;
-    kernel(const char *name, unsigned max_threads, size_t bytes, void (*body)(const void *));
+    kernel(const char *name, unsigned max_threads, size_t bytes, void (*body)(const void *), void (*clear)(void *));
 };
 
 } // namespace hr_shim
