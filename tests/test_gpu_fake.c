@@ -626,6 +626,11 @@ static int child_no_image(void) {
                ? 7
                : 2;
 }
+static int child_adds(void) { /* in whatever order kernels run */
+    arrays a;
+    make_arrays(&a);
+    return add(&a.params) == CUDA_SUCCESS && first(a.x) == 3 ? 7 : 1;
+}
 static int child_leaves_all(void) {
     arrays a;
     make_arrays(&a);
@@ -659,6 +664,8 @@ static const struct child {
     {"no_image", child_no_image, false, "HR_FAKE_CUDA", "cc=7.5", 7, ""},
     {"wrong_word", child_no_device, false, "HR_FAKE_CUDA", "memry=4G", 2, "there is no \"memry\""},
     {"wrong_fault", child_no_device, false, "HR_FAKE_CUDA_FAIL", "cuMemAlloc", 2, "HR_FAKE_CUDA_FAIL"},
+    {"other_order", child_adds, true, "HR_FAKE_CUDA", "order=lifo,late=1,seed=3", 7, ""},
+    {"no_such_order", child_no_device, false, "HR_FAKE_CUDA", "order=up", 2, "order is"},
     {"fails_early", child_no_device, false, "HR_FAKE_CUDA_FAIL", "cuInit:1:100", 7, ""},
     {"leaves_all", child_leaves_all, true, "HR_FAKE_CUDA_LEAKS", "1", 7,
      " modules, 3 memory, 1 pinned, 1 streams (8056 bytes)"},

@@ -5,6 +5,7 @@
 #include "engine/cuda/cupti_activity.h"
 #include "engine/cuda/cupti_library.h"
 #include "engine/cuda/driver.h"
+#include "engine/engine.h"
 #include "engine/nvml.h"
 
 static const hr_driver *d;
@@ -199,6 +200,37 @@ static void wrong_products_are_refused(void **state) {
     destroy(&other);
 }
 
+/* An engine whose products of many tokens the library computes gives the logits of our own kernels: both round to bf16 what
+ * goes in and sum in fp32, in another order, so that few activations round the other way (2^-8 each): 1e-4 of the power. */
+static void an_engine_takes_the_library(void **state) {
+    (void)state;
+    enum { VOCAB = 64, TOKENS = 40 };
+    hr_model *m = NULL;
+    static float logits[2][TOKENS * VOCAB];
+    const hr_load_options o = {.quant = HR_QUANT_BF16, .threads = 1};
+    int32_t tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++) tokens[i] = (i * 11 + 2) % VOCAB;
+    if (hr_model_load("synth:tiny:layers=2:dim=64:heads=2:kv_heads=1:head_dim=32:ffn=96:vocab=64:ctx=128:seed=9", &o,
+                      &m) != HR_OK)
+        fail_msg("%s", hr_error());
+    for (int by_library = 0; by_library < 2; by_library++) {
+        hr_engine *e = NULL;
+        hr_engine_config c = hr_engine_config_default();
+        c.threads = 1, c.pin = false, c.max_seqs = 1, c.ctx = 64, c.ubatch = 32, c.device = 0, c.act = HR_ACT_BF16;
+        c.cublaslt = by_library;
+        const uint64_t before = gpu_counts().launches;
+        if (hr_engine_create(m, &c, &e) != HR_OK) fail_msg("%s", hr_error());
+        if (hr_engine_prefill_all(e, 0, tokens, TOKENS, logits[by_library]) != HR_OK) fail_msg("%s", hr_error());
+        const hr_engine_facts facts = hr_engine_get_facts(e);
+        assert_string_equal(facts.gemm, by_library ? "cublasLt" : "own");
+        assert_null(facts.gemm_why); /* none of its products was refused */
+        assert_true(gpu_counts().launches > before);
+        hr_engine_destroy(e);
+    }
+    hr_assert_nmse(logits[1], logits[0], TOKENS * VOCAB, 1e-4, "logits by cuBLASLt");
+    hr_model_destroy(m);
+}
+
 /* ---- NVML ---- */
 
 static void nvml_tells_what_is_set(void **state) {
@@ -340,11 +372,9 @@ static void counters_are_collected_or_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_products),
-        cmocka_unit_test(wrong_products_are_refused),
-        cmocka_unit_test(nvml_tells_what_is_set),
-        cmocka_unit_test(activity_is_joined_to_calls),
-        cmocka_unit_test(counters_are_collected_or_refused),
+        cmocka_unit_test(products_are_products),       cmocka_unit_test(wrong_products_are_refused),
+        cmocka_unit_test(an_engine_takes_the_library), cmocka_unit_test(nvml_tells_what_is_set),
+        cmocka_unit_test(activity_is_joined_to_calls), cmocka_unit_test(counters_are_collected_or_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

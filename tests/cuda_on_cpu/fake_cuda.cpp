@@ -77,77 +77,6 @@ entry::~entry() {
         s.observer.called(s.observer.context, name, id, start, now_ns());
 }
 
-// ---- settings ----
-
-int settings::smem_optin() const { // KiB a block may have, by compute capability
-    const int cc = 10 * major + minor, kib = cc == 80 || cc == 87                  ? 163
-                                             : cc == 86 || cc == 89 || major == 12 ? 99
-                                                                                   : 227;
-    return kib << 10;
-}
-
-static double number_of(const char *text) {
-    char *end;
-    const double v = strtod(text, &end);
-    return v * (*end == 'T'   ? 1099511627776.0
-                : *end == 'G' ? 1073741824.0
-                : *end == 'M' ? 1048576.0
-                : *end == 'K' ? 1024.0
-                              : 1);
-}
-
-static void set(settings *s, const std::string &key, const char *value) {
-    const double v = number_of(value);
-    if (key == "memory")
-        s->memory = (size_t)v;
-    else if (key == "pinned")
-        s->pinned = (size_t)v;
-    else if (key == "l2")
-        s->l2 = (size_t)v;
-    else if (key == "devices")
-        s->devices = (int)v;
-    else if (key == "sms")
-        s->sms = (int)v;
-    else if (key == "cc")
-        s->major = (int)v, s->minor = (int)(10 * v + 0.5) % 10;
-    else if (key == "driver")
-        s->driver = (int)v;
-    else if (key == "clock")
-        s->clock_mhz = (int)v;
-    else if (key == "memory_clock")
-        s->memory_clock_mhz = (int)v;
-    else if (key == "bus")
-        s->bus_bits = (int)v;
-    else if (key == "managed")
-        s->managed = v != 0;
-    else if (key == "compression")
-        s->compression = v != 0;
-    else if (key == "vmm")
-        s->vmm = v != 0;
-    else if (key == "protect")
-        s->protect = v != 0;
-    else if (key == "hostptr")
-        s->hostptr = v != 0;
-    else if (key == "name")
-        s->name = value;
-    else
-        die(2, "HR_FAKE_CUDA: there is no \"%s\"", key.c_str());
-}
-
-static settings read_settings() {
-    settings s;
-    const char *from = getenv("HR_FAKE_CUDA");
-    for (std::string rest = from ? from : ""; !rest.empty();) {
-        const size_t comma = rest.find(','), equals = rest.find('=');
-        const std::string item = rest.substr(0, comma);
-        if (equals == std::string::npos || equals > item.size())
-            die(2, "HR_FAKE_CUDA: \"%s\" is not KEY=VALUE", item.c_str());
-        set(&s, item.substr(0, equals), item.substr(equals + 1).c_str());
-        rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
-    }
-    return s;
-}
-
 // ---- counts ----
 
 static void count(hr_fake_cuda_counts *c) {
@@ -205,6 +134,8 @@ static CUresult start() {
     state &s = the();
     if (s.initialized) return CUDA_SUCCESS;
     s.set = read_settings();
+    const hr_shim_mode mode = s.set.mode();
+    hr_shim_set_mode(&mode);
     if (s.set.devices < 1) return CUDA_ERROR_NO_DEVICE;
     for (int i = 0; i < s.set.devices; i++) {
         s.devices.push_back(std::make_unique<device>());
@@ -229,103 +160,6 @@ static void destroy_context(device *d) {
     s.functions.remove_of(d), s.modules.remove_of(d), s.events.remove_of(d), s.streams.remove_of(d);
     s.graphs.remove_of(d), s.execs.remove_of(d), s.legacy.erase(d);
     if (!loses(d->ruined)) d->ruined = CUDA_SUCCESS;
-}
-
-static CUresult attribute(const settings &s, CUdevice_attribute which, int ordinal, int *out) {
-    switch (which) {
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
-        *out = 1024;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
-        *out = 64;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
-        *out = 2147483647;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
-    case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
-        *out = 65535;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK:
-        *out = 48 << 10;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
-        *out = s.smem_optin();
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
-        *out = s.smem_optin() + 1024;
-        break;
-    case CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK:
-        *out = 1024;
-        break;
-    case CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY:
-        *out = 64 << 10;
-        break;
-    case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
-        *out = 32;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK:
-    case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
-        *out = 65536;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
-        *out = 2048;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
-        *out = 32;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        *out = s.sms;
-        break;
-    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-        *out = s.clock_mhz * 1000;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
-        *out = s.memory_clock_mhz * 1000;
-        break;
-    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
-        *out = s.bus_bits;
-        break;
-    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-        *out = (int)s.l2;
-        break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        *out = s.major;
-        break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        *out = s.minor;
-        break;
-    case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-        *out = 1 + ordinal;
-        break;
-    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
-        *out = 3;
-        break;
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
-    case CU_DEVICE_ATTRIBUTE_ECC_ENABLED:
-    case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
-    case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
-    case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
-        *out = 1;
-        break;
-    case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-    case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-        *out = s.managed;
-        break;
-    case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        *out = s.vmm;
-        break;
-    case CU_DEVICE_ATTRIBUTE_GENERIC_COMPRESSION_SUPPORTED:
-        *out = s.vmm && s.compression;
-        break;
-    default: // what this device does not have
-        *out = 0;
-        return (int)which > 0 && which < CU_DEVICE_ATTRIBUTE_MAX ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
 }
 
 } // namespace fake

@@ -10,8 +10,9 @@
  *
  * Environment, read by cuInit:
  *     HR_FAKE_CUDA        "memory=4G,sms=132,cc=9.0,devices=1,name=...,driver=13000,clock=1980,memory_clock=3201,bus=6144,
- *                         l2=60M,managed=1,compression=1,vmm=1,pinned=4G,protect=1,hostptr=1": what the devices are; protect=0
- *                         leaves device memory open to the host, hostptr=0 does not look for pointers to host memory
+ *                         l2=60M,managed=1,compression=1,vmm=1,pinned=4G,protect=1,hostptr=1,order=ascending,seed=1,late=0": what the devices
+ *                         are; protect=0 leaves device memory open to the host, hostptr=0 does not look for pointers to host
+ *                         memory; order (descending, random, lifo), seed and late: how kernels run (hr_shim_mode)
  *     HR_FAKE_CUDA_FAIL   faults, as hr_fake_cuda_fail takes them
  *     HR_FAKE_CUDA_LEAKS  1: at exit one line on stderr for what is still alive, or "fake CUDA: nothing left" */
 #ifndef HR_FAKE_CUDA_H

@@ -25,8 +25,15 @@ struct settings {
     int clock_mhz = 1980, memory_clock_mhz = 3201, bus_bits = 6144;
     bool managed = true, compression = true, vmm = true, protect = true, hostptr = true;
     std::string name = "Headroom simulated GPU";
+    hr_shim_order order = HR_SHIM_ASCENDING; // of threads that could run
+    size_t seed = 1;
+    bool late = false; // cp.async copies when it is waited for
+    hr_shim_mode mode() const;
     int smem_optin() const;
 };
+
+settings read_settings();
+CUresult attribute(const settings &s, CUdevice_attribute which, int ordinal, int *out);
 
 struct device {
     int ordinal = 0;
