@@ -5,6 +5,8 @@
 # tests/fuzz/fuzz_*.c a fuzz target. BUILD=folder builds elsewhere, SAN=address,undefined with sanitizers.
 
 BUILD   ?= build
+# Images of kernels for GPUs: they depend on no flag of a build, so all builds share them.
+CUDA_BUILD ?= build/cuda
 PREFIX  ?= /usr/local
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -103,7 +105,7 @@ $(BUILD)/headroom: $(call obj,harness/main.c) $(LIBS)
 	$(call say,LINK,$@)
 	$(quiet)$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC)) $(if $(HAVE_CUDA),$(BUILD)/cuda/images.o)
+$(BUILD)/libkernels.a: $(call obj,$(KERNELS_SRC)) $(if $(HAVE_CUDA),$(CUDA_BUILD)/images.o)
 $(BUILD)/libengine.a: $(call obj,$(ENGINE_SRC))
 $(BUILD)/libharness.a: $(call obj,$(HARNESS_SRC))
 $(LIBS):
@@ -155,16 +157,16 @@ CUDA_ARCHS ?= 80 90 100
 NVCCFLAGS  += -std=c++17 -O3 -I. -isystem $(CUDA)/include --fatbin -Xptxas -warn-spills,-Werror --threads 2 -lineinfo \
               $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) -gencode arch=compute_100,code=compute_100
 CUDA_NAMES := $(basename $(notdir $(CUDA_SRC)))
-$(BUILD)/cuda/%.fatbin: kernels/cuda/%.cu $(filter-out %/image.h %/occupancy.h,$(wildcard kernels/cuda/*.h kernels/cuda/*.cuh kernels/kv/*.h kernels/base/*.h))
+$(CUDA_BUILD)/%.fatbin: kernels/cuda/%.cu $(filter-out %/image.h %/occupancy.h,$(wildcard kernels/cuda/*.h kernels/cuda/*.cuh kernels/kv/*.h kernels/base/*.h))
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(quiet)$(NVCC) $(NVCCFLAGS) -o $@ $<
-$(BUILD)/cuda/images.S: $(MAKEFILE_LIST) $(CUDA_SRC)
+$(CUDA_BUILD)/images.S: $(MAKEFILE_LIST) $(CUDA_SRC)
 	@mkdir -p $(@D)
-	@{ echo '.section .rodata'; for n in $(CUDA_NAMES); do printf '.balign 64\nimage_%s:\n.incbin "$(BUILD)/cuda/%s.fatbin"\n.byte 0\nname_%s: .asciz "%s"\n' $$n $$n $$n $$n; done; \
+	@{ echo '.section .rodata'; for n in $(CUDA_NAMES); do printf '.balign 64\nimage_%s:\n.incbin "$(CUDA_BUILD)/%s.fatbin"\n.byte 0\nname_%s: .asciz "%s"\n' $$n $$n $$n $$n; done; \
 	  echo '.section .data.rel.ro,"aw"'; echo '.balign 8'; echo '.globl hr_cuda_images'; echo 'hr_cuda_images:'; \
 	  for n in $(CUDA_NAMES); do echo ".quad name_$$n, image_$$n"; done; echo '.quad 0, 0'; echo '.section .note.GNU-stack,"",%progbits'; } >$@
-$(BUILD)/cuda/images.o: $(BUILD)/cuda/images.S $(foreach n,$(CUDA_NAMES),$(BUILD)/cuda/$(n).fatbin)
+$(CUDA_BUILD)/images.o: $(CUDA_BUILD)/images.S $(foreach n,$(CUDA_NAMES),$(CUDA_BUILD)/$(n).fatbin)
 	$(quiet)$(CC) -c -o $@ $<
 
 # The same kernels, run on the CPU: tests/cuda_on_cpu has the machine, and libraries that stand in for those of CUDA.
@@ -204,8 +206,13 @@ $(BUILD)/shim/tools.sh: $(BUILD)/flags
 .PHONY: cuda-kernel-tests
 KERNEL_TESTS := $(patsubst tests/%.c,$(BUILD)/tests/%,$(wildcard tests/test_cuda_*.c))
 cuda-kernel-tests: $(KERNEL_TESTS) $(BUILD)/shim/tools.sh
-CUDA_SCRIPTS := tests/cuda_on_cpu/planted.sh $(if $(SAN),,tests/cuda_on_cpu/sanitized.sh)
-CUDA_SCRIPTS_NEED := $(BUILD)/shim/tools.sh $(if $(SAN),,cuda-address cuda-thread)
+# A build with a sanitizer leaves both to the ordinary one, which runs them with every sanitizer.
+ifeq ($(SAN),)
+CUDA_SCRIPTS := tests/cuda_on_cpu/planted.sh tests/cuda_on_cpu/sanitized.sh
+CUDA_SCRIPTS_NEED := $(BUILD)/shim/tools.sh cuda-address cuda-thread
+else
+TESTS := $(filter-out $(KERNEL_TESTS),$(TESTS))
+endif
 .PHONY: cuda-address cuda-thread
 cuda-address cuda-thread: cuda-%: $(LIBS)
 	@$(MAKE) --no-print-directory BUILD=$(BUILD)/cuda-$* SAN=$(if $(filter address,$*),address$(comma)undefined,$*) OPT=-O1 LIBS='$(LIBS)' cuda-kernel-tests
