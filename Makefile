@@ -161,11 +161,11 @@ $(CUDA_BUILD)/%.fatbin: kernels/cuda/%.cu $(filter-out %/image.h %/occupancy.h,$
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(quiet)$(NVCC) $(NVCCFLAGS) -o $@ $<
-$(CUDA_BUILD)/images.S: $(MAKEFILE_LIST) $(CUDA_SRC)
+$(CUDA_BUILD)/images.S: FORCE
 	@mkdir -p $(@D)
 	@{ echo '.section .rodata'; for n in $(CUDA_NAMES); do printf '.balign 64\nimage_%s:\n.incbin "$(CUDA_BUILD)/%s.fatbin"\n.byte 0\nname_%s: .asciz "%s"\n' $$n $$n $$n $$n; done; \
 	  echo '.section .data.rel.ro,"aw"'; echo '.balign 8'; echo '.globl hr_cuda_images'; echo 'hr_cuda_images:'; \
-	  for n in $(CUDA_NAMES); do echo ".quad name_$$n, image_$$n"; done; echo '.quad 0, 0'; echo '.section .note.GNU-stack,"",%progbits'; } >$@
+	  for n in $(CUDA_NAMES); do echo ".quad name_$$n, image_$$n"; done; echo '.quad 0, 0'; echo '.section .note.GNU-stack,"",%progbits'; } >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 $(CUDA_BUILD)/images.o: $(CUDA_BUILD)/images.S $(foreach n,$(CUDA_NAMES),$(CUDA_BUILD)/$(n).fatbin)
 	$(quiet)$(CC) -c -o $@ $<
 
