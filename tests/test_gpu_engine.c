@@ -7,10 +7,10 @@ static void run(const hr_model *m, const hr_engine_config *c, const char *what) 
     int32_t tokens[200];
     gpu_ids(tokens, 200, 3);
     gpu_pair p = gpu_open(m, c, what);
-    gpu_prefill(&p, 0, tokens, 53);
-    for (int i = 0; i < 3; i++) gpu_decode(&p, (uint32_t[]){0}, tokens + 60 + i, 1);
+    gpu_prefill(&p, 0, tokens, 29);
+    for (int i = 0; i < 2; i++) gpu_decode(&p, (uint32_t[]){0}, tokens + 60 + i, 1);
     if (c->max_seqs >= 3) {
-        gpu_prefill(&p, 1, tokens + 70, 20), gpu_prefill(&p, 2, tokens + 90, 1);
+        gpu_prefill(&p, 1, tokens + 70, 7), gpu_prefill(&p, 2, tokens + 90, 1);
         for (int i = 0; i < 2; i++) gpu_decode(&p, (uint32_t[]){2, 0, 1}, tokens + 100 + 3 * i, 3);
     }
     gpu_close(&p);
@@ -109,7 +109,7 @@ static void long_sequences(void **state) {
 
 static void logits_of_all_tokens(void **state) {
     (void)state;
-    enum { N = 90 };
+    enum { N = 60 };
     hr_model *m = gpu_load(GPU_TINY, HR_QUANT_BF16);
     int32_t tokens[N];
     gpu_ids(tokens, N, 8);

@@ -103,6 +103,7 @@ static hr_status open_device(hr_cuda *g, int ordinal) {
     g->ordinal = ordinal;
     HR_TRY(hr_driver_open(&g->d));
     HR_TRY(hr_driver_context(ordinal, &g->device, NULL));
+    g->opened = true;
     g->caps.workspace = HR_CUDA_WORKSPACE;
     HR_TRY(attribute(g, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &g->caps.major));
     HR_TRY(attribute(g, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &g->caps.minor));
@@ -203,7 +204,7 @@ static void close_device(hr_engine *e) {
 void hr_cuda_close(hr_engine *e) {
     hr_cuda *g = e->cuda;
     if (!g) return;
-    if (g->d) close_device(e);
+    if (g->opened) close_device(e);
     hr_free(e->b.segments), hr_free(e->b.logit_rows), hr_free(e->b.candidates);
     hr_free(g);
     e->cuda = NULL;

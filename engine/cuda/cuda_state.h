@@ -87,6 +87,7 @@ typedef struct hr_cuda {
     const hr_driver *d;
     const hr_engine *e;
     CUdevice device;
+    bool opened; /* there is a context: what was opened in it can be closed */
     int ordinal;
     hr_gpu_memory kv_kind;
     CUstream stream;

@@ -154,6 +154,7 @@ hr_status hr_cuda_weights_open(hr_engine *e) {
     if (status == HR_OK) {
         all(&w, &g->w);
         hr_cuda_wait(g);
+        tell(&w);
         status = g->status;
         if (status != HR_OK) status = hr_fail(status, "%s", g->message);
         g->status = HR_OK;
