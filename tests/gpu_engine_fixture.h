@@ -32,6 +32,7 @@ static inline int use_fake_driver(void **state) {
         return -1;
     }
     setenv("HEADROOM_LIBCUDA", file, 1);
+    setenv("HEADROOM_LIBCUPTI", "/nonexistent/libcupti.so", 0); /* times are those of events */
     setenv("HEADROOM_LIBCUBLASLT", "/nonexistent/libcublasLt.so", 0);
     return 0;
 }

@@ -116,7 +116,14 @@ static uint64_t since_base(hr_cuda *g, CUevent event) {
     return ms > 0 ? (uint64_t)((double)ms * 1e6 + 0.5) : 0;
 }
 
+/* The host may have been put off its CPU before it read its clock; but nothing ended later than now. */
+static void correct_base(hr_cuda *g) {
+    const uint64_t now = hr_now_ns(), all = g->events->n ? since_base(g, g->events->ops[g->events->n - 1].to) : 0;
+    if (g->events->base_ns + all > now) g->events->base_ns = now - all;
+}
+
 static void take_event_times(hr_cuda *g) {
+    correct_base(g);
     for (size_t i = 0; i < g->events->n && g->status == HR_OK; i++) {
         const timed *t = &g->events->ops[i];
         if (!t->record) continue;
