@@ -58,7 +58,7 @@ static void kv_copy_rows(void *context, const hr_kv_seq *source, const hr_kv_seq
     hr_kv_seq views[] = {*source, *target};
     for (int i = 0; i < 2; i++) {
         if (views[i].len < to) views[i].len = to; /* a target has its pages before it has its length */
-        g->kv.pair_host[i] = hr_cuda_kv_view(g, g->e, &views[i]);
+        hr_cuda_kv_view(g, &views[i], &g->kv.pair_host[i]);
     }
     (void)HR_CUDA_DO(g, cuMemcpyHtoDAsync(device(g->kv.pair), g->kv.pair_host, 2 * sizeof *g->kv.pair, g->stream));
     hr_cuda_kv_copy params = {.source = g->kv.pair,
@@ -110,6 +110,7 @@ hr_status hr_cuda_kv_open(hr_cuda *g, hr_engine *e) {
     g->kv.pair = at, g->kv.tables = (uint32_t *)(void *)(g->kv.pair + 2);
     HR_TRY(hr_cuda_take_pinned(g, tables + 2 * sizeof *g->kv.pair, &at));
     g->kv.pair_host = at, g->kv.known = (uint32_t *)(void *)(g->kv.pair_host + 2);
+    memset(g->kv.pair_host, 0, 2 * sizeof *g->kv.pair);
     memset(g->kv.known, 0xff, tables);
     hr_cuda_upload(g, g->kv.tables, g->kv.known, tables);
     return HR_OK;
@@ -132,14 +133,14 @@ static void send_table(hr_cuda *g, const uint32_t *now, size_t at, size_t n) {
         g, cuMemcpyHtoDAsync(device(g->kv.tables + at + from), known + from, (to - from) * sizeof *now, g->stream));
 }
 
-hr_kv_seq hr_cuda_kv_view(hr_cuda *g, const hr_engine *e, const hr_kv_seq *view) {
-    hr_kv_seq s = *view;
-    s.g = g->kv.geoms + hr_kv_cache_geom_of(e->kv, view->g);
-    if (view->table) {
-        const size_t at = (size_t)(view->table - hr_kv_cache_view(e->kv, 0)->table);
-        const size_t pages = view->g->page_size ? (view->len + view->g->page_size - 1) / view->g->page_size : 0;
-        send_table(g, view->table, at, pages < g->kv.entries ? pages : g->kv.entries);
-        s.table = g->kv.tables + at;
-    }
-    return s;
+void hr_cuda_kv_view(hr_cuda *g, const hr_kv_seq *view, hr_kv_seq *out) {
+    out->g = g->kv.geoms + hr_kv_cache_geom_of(g->e->kv, view->g);
+    for (int x = 0; x < HR_KV_PLANES; x++) out->base[x] = view->base[x];
+    out->table = NULL, out->open = view->open;
+    out->len = view->len, out->gone_from = view->gone_from, out->gone_to = view->gone_to;
+    if (!view->table) return;
+    const size_t at = (size_t)(view->table - hr_kv_cache_view(g->e->kv, 0)->table);
+    const size_t pages = view->g->page_size ? (view->len + view->g->page_size - 1) / view->g->page_size : 0;
+    send_table(g, view->table, at, pages < g->kv.entries ? pages : g->kv.entries);
+    out->table = g->kv.tables + at;
 }

@@ -52,26 +52,16 @@ static void fill_batches(hr_cuda *g, const hr_batch *batch, const block *at) {
     hr_cuda_batch *out = (hr_cuda_batch *)(void *)g->block_host;
     const uint32_t rows = g->b.rows;
     char *there = g->b.block;
-    for (uint32_t first = 0; first == 0 || first < batch->n_logits; first += rows) {
+    for (uint32_t first = 0; first == 0 || first < batch->n_logits; first += rows, out++) {
         const uint32_t left = batch->n_logits - first;
-        *out++ = (hr_cuda_batch){.n = batch->n,
-                                 .n_segments = batch->n_segments,
-                                 .n_logits = left < rows ? left : rows,
-                                 .tokens = (const int32_t *)(void *)(there + at->tokens),
-                                 .pos = (const uint32_t *)(void *)(there + at->pos),
-                                 .segment = (const uint32_t *)(void *)(there + at->segment),
-                                 .segments = (const hr_cuda_segment *)(void *)(there + at->segments),
-                                 .logit_rows = (const uint32_t *)(void *)(there + at->logit_rows) + first};
+        out->n = batch->n, out->n_segments = batch->n_segments;
+        out->n_logits = left < rows ? left : rows;
+        out->tokens = (const int32_t *)(void *)(there + at->tokens);
+        out->pos = (const uint32_t *)(void *)(there + at->pos);
+        out->segment = (const uint32_t *)(void *)(there + at->segment);
+        out->segments = (const hr_cuda_segment *)(void *)(there + at->segments);
+        out->logit_rows = (const uint32_t *)(void *)(there + at->logit_rows) + first;
     }
-}
-
-/* Member by member over zeros: padding too is sent, and must not hold what once lay on the stack. */
-static void put_segment(hr_cuda_segment *to, const hr_kv_seq *kv, const hr_segment *from) {
-    memset(to, 0, sizeof *to);
-    to->kv.g = kv->g, to->kv.table = kv->table, to->kv.len = kv->len, to->kv.open = kv->open;
-    to->kv.gone_from = kv->gone_from, to->kv.gone_to = kv->gone_to;
-    memcpy(to->kv.base, kv->base, sizeof kv->base);
-    to->pos0 = from->pos0, to->n = from->n, to->row0 = from->row0;
 }
 
 /* Writes the block into pinned memory and sends it. */
@@ -81,13 +71,14 @@ static void send_block(hr_engine *e, const hr_batch *batch) {
     char *here = g->block_host;
     uint32_t *pos = (uint32_t *)(void *)(here + at.pos), *segment = (uint32_t *)(void *)(here + at.segment);
     hr_cuda_segment *segments = (hr_cuda_segment *)(void *)(here + at.segments);
+    memset(here, 0, at.bytes); /* what lies between members too */
     fill_batches(g, batch, &at);
     memcpy(here + at.tokens, batch->tokens, batch->n * sizeof *batch->tokens);
     if (batch->n_logits) memcpy(here + at.logit_rows, batch->logit_rows, batch->n_logits * sizeof *batch->logit_rows);
     for (uint32_t s = 0; s < batch->n_segments; s++) {
         const hr_segment *from = &batch->segments[s];
-        const hr_kv_seq kv = hr_cuda_kv_view(g, e, from->kv);
-        put_segment(&segments[s], &kv, from);
+        hr_cuda_kv_view(g, from->kv, &segments[s].kv);
+        segments[s].pos0 = from->pos0, segments[s].n = from->n, segments[s].row0 = from->row0;
         for (uint32_t i = 0; i < from->n; i++) pos[from->row0 + i] = from->pos0 + i, segment[from->row0 + i] = s;
     }
     (void)HR_CUDA_DO(g, cuMemcpyHtoDAsync(device(g->b.block), here, at.bytes, g->stream));

@@ -176,8 +176,9 @@ void hr_cuda_angles(hr_engine *e);
 void hr_cuda_kv_init(hr_cuda *g, hr_engine *e); /* kv_memory, before the cache is created */
 hr_status hr_cuda_kv_open(hr_cuda *g, hr_engine *e);
 void hr_cuda_kv_close(hr_cuda *g);
-/* The view as kernels see it, once the table has been sent where it changed. */
-hr_kv_seq hr_cuda_kv_view(hr_cuda *g, const hr_engine *e, const hr_kv_seq *view);
+/* Sets the members of *out to the view as kernels see it, once the table has been sent where it changed; what lies between
+ * members stays as it is. */
+void hr_cuda_kv_view(hr_cuda *g, const hr_kv_seq *view, hr_kv_seq *out);
 
 /* ---- passes: cuda_ops.c, cuda_graph.c, cuda_record.c ---- */
 
