@@ -2,8 +2,8 @@
  *
  * Every pointer is to device memory. All that changes from step to step lies behind hr_cuda_batch, in device memory, so that a
  * captured graph is replayed with the same parameters: a kernel reads how many tokens there are from batch->n and leaves at
- * once where its part lies beyond. Fields named n here are upper bounds for the launch (the graph's bucket). No field is a bool: with
- * what lies in the padding behind it a byte reads as an address, which tools that look for stray pointers take it for.
+ * once where its part lies beyond. Fields named n here are upper bounds for the launch (the graph's bucket). No field is a bool
+ * or followed by padding (`unused`): bytes that nobody sets read as addresses to tools that look for stray pointers.
  * Activations between ops are fp32, arithmetic is fp32 (products: as the row says). Weights lie in the order of rows. */
 #ifndef HR_CUDA_PARAMS_H
 #define HR_CUDA_PARAMS_H
@@ -41,6 +41,7 @@ typedef struct hr_cuda_embed {
     float *x; /* [n][dim] */
     uint32_t n, dim;
     float scale;
+    uint32_t unused;
 } hr_cuda_embed;
 
 typedef enum hr_cuda_norm_kind { HR_CUDA_NORM_RMS, HR_CUDA_NORM_LAYER, HR_CUDA_NORM_NONE } hr_cuda_norm_kind;
@@ -56,6 +57,7 @@ typedef struct hr_cuda_norm {
     hr_cuda_acts acts; /* filled too where data is not NULL */
     uint32_t n, dim, ldx, kind;
     float eps;
+    uint32_t unused;
 } hr_cuda_norm;
 
 enum { HR_CUDA_MATS = 3 };
@@ -87,7 +89,7 @@ typedef struct hr_cuda_glu {
     const float *gate, *up; /* [n][ffn] */
     float *out;             /* [n][ffn] or NULL; may be gate */
     hr_cuda_acts acts;      /* f32 and bf16 alone; NULL data: none */
-    uint32_t n, ffn, kind;
+    uint32_t n, ffn, kind, unused;
 } hr_cuda_glu;
 
 /* HR_FAM_ADD: x += y. */
@@ -112,6 +114,7 @@ typedef struct hr_cuda_heads {
     uint32_t granule; /* hr_kv_granule of the cache */
     float eps;
     uint32_t interleaved; /* 0, 1 */
+    uint32_t unused;
 } hr_cuda_heads;
 
 /* HR_FAM_ATTN: as hr_attn of table.h, for all segments of the batch. Scores s = scale * q k, s = softcap * tanh(s / softcap) where
@@ -128,6 +131,7 @@ typedef struct hr_cuda_attn {
     uint32_t n, n_segments, n_q, max_len; /* bounds: tokens, segments, tokens of a segment, positions of a sequence */
     uint32_t splits, split_len;           /* by the shape function; splits <= HR_CUDA_SPLITS */
     float scale, softcap;
+    uint32_t unused;
 } hr_cuda_attn;
 enum { HR_CUDA_SPLITS = 64 };
 
