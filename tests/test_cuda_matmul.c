@@ -28,7 +28,7 @@ static void test_split(void **state) {
         if (k->family != HR_FAM_MATMUL || is_gemm(k) || strncmp(k->name, "matmul", 6) == 0) continue;
         for (int t = 0; t < HR_DTYPE_COUNT; t++) {
             if (!(k->dtypes >> t & 1)) continue;
-            const shape_case s = {{6}, 32768, k->n_min ? k->n_min : 1, k->n_min ? k->n_min : 1, 0, 0, 0, 0, -1};
+            const shape_case s = {{6}, 16384, k->n_min ? k->n_min : 1, k->n_min ? k->n_min : 1, 0, 0, 0, 0, -1};
             run_case r;
             hr_case_make_case(&r, &s, (hr_dtype)t, (hr_act)k->act);
             hr_case_expect(&r, &s, ldexp(s.cols / 32.0 + 64, -24));

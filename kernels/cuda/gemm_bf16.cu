@@ -1,8 +1,9 @@
 /* gemm_bf16.cu - many tokens on the bf16 units: bf16 weights copied as they are, others turned into bf16 on their way into shared
  * memory; bf16 activations; sums in fp32.
  *
- * A ring of STAGES tiles is filled by asynchronous copies. Weights that must be unpacked are loaded into registers while the tile before
- * is multiplied, and unpacked into one of two tiles. One barrier a tile: what is filled after it was read before it by all. */
+ * A ring of STAGES tiles is filled by asynchronous copies. Weights that must be unpacked are loaded into registers AHEAD lines before
+ * they are wanted, so that a multiprocessor has some 32 KB under way, and unpacked into one of two tiles. One barrier a tile: what is
+ * filled after it was read before it by all. */
 #include "kernels/cuda/gemm.cuh"
 
 enum { COLUMNS = HR_GEMM_LINE / 2 };
@@ -10,11 +11,11 @@ enum { COLUMNS = HR_GEMM_LINE / 2 };
 /* ---- weights: 32 columns of a row in registers, then as 16 words of bf16 ---- */
 
 struct copied_bf16 {
-    enum { COPIED = 1 };
+    enum { COPIED = 1, AHEAD = 1 };
 };
 /* I8G32, I8ROW */
 struct unpacked_i8 {
-    enum { COPIED = 0 };
+    enum { COPIED = 0, AHEAD = 2 };
     uint4 a, b;
     uint32_t s;
     __device__ __forceinline__ void load(int dtype, const uint8_t *row, const uint16_t *scales, uint32_t g,
@@ -31,7 +32,7 @@ struct unpacked_i8 {
 };
 /* I4G32, I4G128 */
 struct unpacked_i4 {
-    enum { COPIED = 0 };
+    enum { COPIED = 0, AHEAD = 3 };
     uint4 a;
     uint32_t s;
     __device__ __forceinline__ void load(int dtype, const uint8_t *row, const uint16_t *scales, uint32_t g,
@@ -50,7 +51,7 @@ struct unpacked_i4 {
 };
 /* Any type; turned into bf16 at once. */
 struct unpacked_any {
-    enum { COPIED = 0 };
+    enum { COPIED = 0, AHEAD = 1 };
     uint32_t v[16];
     __device__ __forceinline__ void load(int dtype, const uint8_t *row, const uint16_t *scales, uint32_t g,
                                          bool inside) {
@@ -103,7 +104,7 @@ __device__ __forceinline__ void gemm_bf16(const hr_cuda_matmul &p) {
     hr_gemm_copy<BN, THREADS> x;
     x.tokens(p.x, 2, t0, n);
     hr_gemm_copy<W::COPIED ? BM : 8, W::COPIED ? THREADS : 64> weights;
-    [[maybe_unused]] W unpacked;
+    [[maybe_unused]] W unpacked[W::AHEAD]; /* of the next lines, in their order */
     [[maybe_unused]] const uint8_t *data = nullptr;
     [[maybe_unused]] const uint16_t *scales = nullptr;
     [[maybe_unused]] const uint32_t my_row = threadIdx.x / 2, my_half = threadIdx.x % 2;
@@ -113,8 +114,13 @@ __device__ __forceinline__ void gemm_bf16(const hr_cuda_matmul &p) {
         const hr_mat &m = p.w[rows.matrix(my_row)];
         data = hr_weight_row(m, dtype, rows.row_within(my_row));
         scales = hr_weight_scales(m, dtype, rows.row_within(my_row));
-        unpacked.load(dtype, data, scales, 2 * from + my_half, 64 * from + 32 * my_half < cols);
     }
+    const auto load = [&](W &into, uint32_t line) {
+        if constexpr (!W::COPIED)
+            into.load(dtype, data, scales, 2 * line + my_half, line < to && 64 * line + 32 * my_half < cols);
+    };
+#pragma unroll
+    for (int i = 0; i < W::AHEAD; i++) load(unpacked[i], from + i);
     const auto start = [&](uint32_t line) {
         if (line < to) {
             const uint32_t slot = line % STAGES;
@@ -131,7 +137,7 @@ __device__ __forceinline__ void gemm_bf16(const hr_cuda_matmul &p) {
         const unsigned char *b_tile = b_area + line % STAGES * B_BYTES;
         if constexpr (!W::COPIED) {
             uint32_t words[16];
-            unpacked.words(words);
+            unpacked[0].words(words);
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 *reinterpret_cast<uint4 *>(a_tile + hr_gemm_at(my_row, 4 * my_half + i)) =
@@ -140,9 +146,9 @@ __device__ __forceinline__ void gemm_bf16(const hr_cuda_matmul &p) {
         hr_cp_async_wait<STAGES - 2>();
         __syncthreads();
         start(line + STAGES - 1);
-        if constexpr (!W::COPIED)
-            if (line + 1 < to)
-                unpacked.load(dtype, data, scales, 2 * (line + 1) + my_half, 64 * (line + 1) + 32 * my_half < cols);
+#pragma unroll
+        for (int i = 0; i + 1 < W::AHEAD; i++) unpacked[i] = unpacked[i + 1];
+        load(unpacked[W::AHEAD - 1], line + W::AHEAD);
 #pragma unroll
         for (uint32_t step = 0; step < 4; step++) {
             uint32_t a[MT][4], b[NT][2];

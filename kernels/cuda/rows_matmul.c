@@ -155,26 +155,29 @@ const hr_kernel hr_kernels_cuda_matmul[] = {
     GEMV(gemv_block_bf16, SET_BLOCK, HR_ACT_BF16, HR_UNIT_FP32, gemv_block_bf16),
     GEMV(gemv_block_int8, SET_BLOCK, HR_ACT_INT8, HR_UNIT_INT8, gemv_block_int8),
     GEMV(gemv_block_int8_row, SET_BLOCK, HR_ACT_INT8_ROW, HR_UNIT_INT8, gemv_block_int8),
-    /* Tiles of 64 rows and 32 tokens for few, larger ones for many; 9 to 64 tokens, and more. */
+    /* Tiles of 64 rows and 32 tokens for few, larger ones for many. From how many tokens on is reckoned, until a GPU has measured it: a GEMV
+     * takes activations from L1 again for every two or four rows, and where a lane's load stands for 16 or 32 columns they
+     * lie so far apart that a load of a warp takes 8 or 16 cycles a token. A multiprocessor of an H200 is sent about 21 bytes of
+     * weights a cycle; of nibbles a GEMV for four tokens takes 4, of bytes one for eight takes 8. Two bytes a column lie side by side. */
     GEMM(gemm_f32_64x64, SET_ALL, HR_ACT_F32, 9, 0, HR_UNIT_FP32, f32_shape),
     GEMM(gemm_bf16_64x32, BIT(BF16), HR_ACT_BF16, 9, 64, HR_UNIT_BF16, bf16_small_shape),
     GEMM(gemm_bf16_128x128, BIT(BF16), HR_ACT_BF16, 65, 0, HR_UNIT_BF16, bf16_large_shape),
-    GEMM(gemm_bf16_i8_64x32, SET_I8, HR_ACT_BF16, 9, 64, HR_UNIT_BF16, unpack_small_shape),
+    GEMM(gemm_bf16_i8_64x32, SET_I8, HR_ACT_BF16, 5, 64, HR_UNIT_BF16, unpack_small_shape),
     GEMM(gemm_bf16_i8_128x128, SET_I8, HR_ACT_BF16, 65, 0, HR_UNIT_BF16, unpack_large_shape),
-    GEMM(gemm_bf16_i4_64x32, SET_I4, HR_ACT_BF16, 9, 64, HR_UNIT_BF16, unpack_small_shape),
+    ROW(gemm_bf16_i4_64x32, SET_I4, HR_ACT_BF16, 2, 64, 31, HR_UNIT_BF16, gemm_bf16_i4_64x32, unpack_small_shape),
     GEMM(gemm_bf16_i4_128x128, SET_I4, HR_ACT_BF16, 65, 0, HR_UNIT_BF16, unpack_large_shape),
     GEMM(gemm_bf16_any_64x32, BIT(F32) | BIT(F16) | SET_BLOCK, HR_ACT_BF16, 9, 64, HR_UNIT_BF16, unpack_small_shape),
     GEMM(gemm_bf16_any_128x128, BIT(F32) | BIT(F16) | SET_BLOCK, HR_ACT_BF16, 65, 0, HR_UNIT_BF16, unpack_large_shape),
-    GEMM(gemm_int8_64x32, SET_I8, HR_ACT_INT8, 9, 64, HR_UNIT_INT8, int8_small_shape),
+    GEMM(gemm_int8_64x32, SET_I8, HR_ACT_INT8, 5, 64, HR_UNIT_INT8, int8_small_shape),
     GEMM(gemm_int8_128x64, SET_I8, HR_ACT_INT8, 65, 0, HR_UNIT_INT8, int8_large_shape),
-    GEMM(gemm_int8_row_64x32, BIT(I8ROW), HR_ACT_INT8_ROW, 9, 64, HR_UNIT_INT8, int8_row_small_shape),
+    GEMM(gemm_int8_row_64x32, BIT(I8ROW), HR_ACT_INT8_ROW, 5, 64, HR_UNIT_INT8, int8_row_small_shape),
     GEMM(gemm_int8_row_128x128, BIT(I8ROW), HR_ACT_INT8_ROW, 65, 0, HR_UNIT_INT8, int8_row_large_shape),
-    GEMM(gemm_int8_unpack_64x32, SET_I4 | BIT(Q8_0) | BIT(Q4_0), HR_ACT_INT8, 9, 64, HR_UNIT_INT8, int8_unpack_small_shape),
+    GEMM(gemm_int8_unpack_64x32, SET_I4 | BIT(Q8_0) | BIT(Q4_0), HR_ACT_INT8, 5, 64, HR_UNIT_INT8, int8_unpack_small_shape),
     GEMM(gemm_int8_unpack_128x64, SET_I4 | BIT(Q8_0) | BIT(Q4_0), HR_ACT_INT8, 65, 0, HR_UNIT_INT8, int8_unpack_large_shape),
     /* A scale a token serves wherever one for 32 columns does. */
-    ROW(gemm_int8_by_row_64x32, BIT(I8G32), HR_ACT_INT8_ROW, 9, 64, 20, HR_UNIT_INT8, gemm_int8_64x32, int8_small_shape),
+    ROW(gemm_int8_by_row_64x32, BIT(I8G32), HR_ACT_INT8_ROW, 5, 64, 20, HR_UNIT_INT8, gemm_int8_64x32, int8_small_shape),
     ROW(gemm_int8_by_row_128x64, BIT(I8G32), HR_ACT_INT8_ROW, 65, 0, 20, HR_UNIT_INT8, gemm_int8_128x64, int8_large_shape),
-    ROW(gemm_int8_unpack_by_row_64x32, SET_I4 | BIT(Q8_0) | BIT(Q4_0), HR_ACT_INT8_ROW, 9, 64, 20, HR_UNIT_INT8, gemm_int8_unpack_64x32, int8_unpack_small_shape),
+    ROW(gemm_int8_unpack_by_row_64x32, SET_I4 | BIT(Q8_0) | BIT(Q4_0), HR_ACT_INT8_ROW, 5, 64, 20, HR_UNIT_INT8, gemm_int8_unpack_64x32, int8_unpack_small_shape),
     ROW(gemm_int8_unpack_by_row_128x64, SET_I4 | BIT(Q8_0) | BIT(Q4_0), HR_ACT_INT8_ROW, 65, 0, 20, HR_UNIT_INT8, gemm_int8_unpack_128x64, int8_unpack_large_shape),
     {.name = NULL},
 };
