@@ -143,7 +143,6 @@ CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned gx, unsigned gy, uns
     for (int i = 0; i < 3; i++) op.shape.grid[i] = grid[i], op.shape.block[i] = block[i];
     op.shape.smem = smem, op.smem_static = f->smem_static, op.registers = f->registers;
     op.data.assign(given, given + f->params_bytes);
-    hr_shim_clear_padding(f->symbol.c_str(), op.data.data()); // what lay on the host's stack may look like a pointer
     refuse_host_pointers(f->symbol.c_str(), op.data.data(), op.data.size());
     the().done.launches++;
     return put(in, s, std::move(op));

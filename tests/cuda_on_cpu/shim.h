@@ -38,8 +38,6 @@ void hr_shim_set_mode(const hr_shim_mode *mode); /* at first hr_shim_modes[0] */
 int hr_shim_launch(const char *symbol, const hr_cuda_shape *shape, const void *params);
 /* Bytes of its parameter; 0: no such symbol. */
 size_t hr_shim_params_bytes(const char *symbol);
-/* Bytes of a parameter between and behind its fields, which nobody sets, become 0. */
-void hr_shim_clear_padding(const char *symbol, void *params);
 /* Symbol of kernel i in no particular order; NULL past the end. */
 const char *hr_shim_kernel_at(unsigned i);
 /* Counts since the start. */

@@ -48,19 +48,11 @@ static constexpr int warpSize = 32;
     name##_shared_t &name = *static_cast<name##_shared_t *>(hr_shim::shared(&name##_key, sizeof(name##_shared_t)))
 #define HR_SHARED_DYNAMIC(type, name) type *name = static_cast<type *>(hr_shim::block.dynamic)
 
-/* Bytes of a struct that belong to no field become 0. */
-#if defined(__has_builtin) && __has_builtin(__builtin_clear_padding)
-#define HR_SHIM_CLEAR_PADDING(p) __builtin_clear_padding(p)
-#else
-#define HR_SHIM_CLEAR_PADDING(p) ((void)(p))
-#endif
-
-#define HR_KERNEL(name, threads, params, p)                                                             \
-    static void name(const params &p);                                                                  \
-    static_assert(sizeof(params) <= 4096 && (threads) <= 1024, "more than a launch can carry");         \
-    static const hr_shim::kernel name##_kernel(                                                         \
-        #name, threads, sizeof(params), [](const void *p_) { name(*static_cast<const params *>(p_)); }, \
-        [](void *p_) { HR_SHIM_CLEAR_PADDING(static_cast<params *>(p_)); });                            \
+#define HR_KERNEL(name, threads, params, p)                                                                     \
+    static void name(const params &p);                                                                          \
+    static_assert(sizeof(params) <= 4096 && (threads) <= 1024, "more than a launch can carry");                 \
+    static const hr_shim::kernel name##_kernel(#name, threads, sizeof(params),                                  \
+                                               [](const void *p_) { name(*static_cast<const params *>(p_)); }); \
     static void name(const params &p)
 #define HR_KERNEL_OF(name, threads, params, body) \
     HR_KERNEL(name, threads, params, p) {         \

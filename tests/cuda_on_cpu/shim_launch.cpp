@@ -17,8 +17,8 @@ hr_shim_mode mode = hr_shim_modes[0];
 hr_shim_stats stats;
 static uint64_t random_state;
 
-kernel::kernel(const char *name, unsigned max_threads, size_t bytes, void (*body)(const void *), void (*clear)(void *))
-    : symbol(name), threads(max_threads), params_bytes(bytes), run(body), clear_padding(clear), next(kernels) {
+kernel::kernel(const char *name, unsigned max_threads, size_t bytes, void (*body)(const void *))
+    : symbol(name), threads(max_threads), params_bytes(bytes), run(body), next(kernels) {
     kernels = this;
 }
 
@@ -137,11 +137,6 @@ int hr_shim_launch(const char *symbol, const hr_cuda_shape *shape, const void *p
 size_t hr_shim_params_bytes(const char *symbol) {
     const kernel *k = find(symbol);
     return k ? k->params_bytes : 0;
-}
-
-void hr_shim_clear_padding(const char *symbol, void *params) {
-    const kernel *k = find(symbol);
-    if (k) k->clear_padding(params);
 }
 
 const char *hr_shim_kernel_at(unsigned i) {

@@ -92,9 +92,8 @@ struct kernel {
     unsigned threads; /* of a block at most */
     size_t params_bytes;
     void (*run)(const void *params);
-    void (*clear_padding)(void *params);
     const kernel *next;
-    kernel(const char *name, unsigned max_threads, size_t bytes, void (*body)(const void *), void (*clear)(void *));
+    kernel(const char *name, unsigned max_threads, size_t bytes, void (*body)(const void *));
 };
 
 } // namespace hr_shim
