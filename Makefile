@@ -211,7 +211,8 @@ ifeq ($(SAN),)
 CUDA_SCRIPTS := tests/cuda_on_cpu/planted.sh tests/cuda_on_cpu/sanitized.sh
 CUDA_SCRIPTS_NEED := $(BUILD)/shim/tools.sh cuda-address cuda-thread
 else
-TESTS := $(filter-out $(KERNEL_TESTS),$(TESTS))
+# Kernels under a sanitizer take minutes in whole engines, too: of those the recorder's test, sweeps and failures stay.
+TESTS := $(filter-out $(KERNEL_TESTS) $(BUILD)/tests/test_gpu_engine $(BUILD)/tests/test_gpu_engine_kv,$(TESTS))
 endif
 .PHONY: cuda-address cuda-thread
 cuda-address cuda-thread: cuda-%: $(LIBS)
