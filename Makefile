@@ -211,8 +211,8 @@ ifeq ($(SAN),)
 CUDA_SCRIPTS := tests/cuda_on_cpu/planted.sh tests/cuda_on_cpu/sanitized.sh
 CUDA_SCRIPTS_NEED := $(BUILD)/shim/tools.sh cuda-address cuda-thread
 else
-# Kernels under a sanitizer take minutes in whole engines, too: of those the recorder's test, sweeps and failures stay.
-TESTS := $(filter-out $(KERNEL_TESTS) $(BUILD)/tests/test_gpu_engine $(BUILD)/tests/test_gpu_engine_kv,$(TESTS))
+# Kernels under a sanitizer take minutes in whole engines, too.
+TESTS := $(filter-out $(KERNEL_TESTS) $(BUILD)/tests/test_gpu_%,$(TESTS))
 endif
 .PHONY: cuda-address cuda-thread
 cuda-address cuda-thread: cuda-%: $(LIBS)
@@ -299,9 +299,9 @@ demo: all ## measure this machine for about two minutes and write a report
 
 test: deps-test ## build and run every test; the last line is "N passed, M failed"
 	@$(MAKE) --no-print-directory $(JOBS) unit
-unit: $(BUILD)/headroom $(RECORDER) $(FAKES) $(TESTS) $(CUDA_SCRIPTS_NEED)
+unit: $(BUILD)/headroom $(RECORDER) $(if $(SAN),,$(FAKES)) $(TESTS) $(if $(CUDA_SCRIPTS),$(BUILD)/shim/tools.sh)
 	@$(if $(HAVE_CUDA),,echo "skipped: the tests of the CUDA backend: there is no toolkit at $(CUDA) (CUDA=FOLDER)")
-	@tests/run_tests.sh $(BUILD) $(TESTS) $(CUDA_SCRIPTS)
+	@tests/run_tests.sh $(BUILD) $(TESTS) $(firstword $(CUDA_SCRIPTS))
 
 .PHONY: cuda-test cuda-unit
 cuda-test: deps-test ## the CUDA backend without a GPU: every kernel and the whole engine, run on the CPU
